@@ -1,0 +1,1 @@
+"""Scoring, bounds, grids, sampling from the joint model, analyses and the report."""

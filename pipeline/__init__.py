@@ -1,0 +1,1 @@
+"""Text to windows to negatives: corpora, tokenising, stores, generators, mining."""

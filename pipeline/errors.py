@@ -1,0 +1,42 @@
+"""Errors that are the user's to mend, and how a command ends with them."""
+
+import re
+import sys
+from collections.abc import Callable
+
+
+class UserError(Exception):
+    """Bad input: one line that names the file or the flag and the way out. Ends a command with exit code 2."""
+
+    def __init__(self, message: str):
+        super().__init__(" ".join(message.split()))
+
+
+# The last line of a traceback, as runners print it: a UserError, or the operating system's own words (disk full,
+# read-only, …), which say what and where better than we could.
+_LAST_LINE = re.compile(
+    r"(?:pipeline\.errors\.UserError|(?:\w*Error): (?=\[Errno \d+\])):? ?(.+?)(?: \[while running|\n|\\n|$)"
+)
+
+
+def user_error_in(error: BaseException) -> UserError | None:
+    """The UserError that a Beam worker raised, found again in the text of the runner's own exception."""
+    if isinstance(error, UserError):
+        return error
+    found = _LAST_LINE.search(str(error))
+    return UserError(found.group(1)) if found else None
+
+
+def exit_with(main: Callable[[], int | None]) -> None:
+    """Runs a command's main and turns its outcome into an exit code: 2 and one line for a UserError."""
+    try:
+        sys.exit(main() or 0)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        print(f"error: {error}: mend that, then run the same command again", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted: run the same command again to continue", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,254 @@
+"""Turns text into a store of windows: every run of --window tokens, a --stride apart, shuffled into shards.
+
+  python pipeline/make_windows.py --corpus books --split train --input 'books/train/*.txt' \\
+      --tokenizer gpt2 --output stores/books-train
+
+The same text and settings give the same store, byte for byte, on any runner, with any number of workers and in any
+order of the input files. A killed run continues when the same command is given again. Every further option is
+Beam's: --direct_num_workers 4 uses four processes, --runner DataflowRunner a fleet.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pipeline import files
+from pipeline.builtin_corpora import ALPHABET, parse_sums
+from pipeline.documents import FORMATS, Rejected, Source, find_sources, read_documents
+from pipeline.errors import UserError, exit_with
+from pipeline.lock import writing
+from pipeline.manifest import MANIFEST, Manifest, Record, read_manifest, read_record
+from pipeline.output import REJECTS, WORK, abandon, begin, finished_store
+from pipeline.progress import noted, showing
+from pipeline.shards import SHARDS
+from pipeline.store import Store
+from pipeline.tokenizer import TOKENIZER_FOLDER, TextEncoder, character_tokenizer, load_tokenizer, train_tokenizer
+
+WINDOW = 160
+STRIDE = 40
+STRIDES = {"books": 40, "wikitext": 40, "ccnews": 160}  # the paper's
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    options, rest = parse(arguments)
+    settle(options)
+    if rest:
+        check_beam_options(rest)
+    sources = find_sources(options.input, options.split, options.format, options.text_field)
+    encoder = find_tokenizer(options)
+    record = Record(["pipeline/make_windows.py", *arguments], os.getcwd(), row_settings(options, sources, encoder))
+    with writing(options.output):
+        if (manifest := finished_store(options.output, record, options.overwrite)) is not None:
+            print(f"{options.output}: finished before, nothing to do")
+            describe(options.output, manifest)
+            return
+        fresh = read_record(options.output) is None
+        begin(options.output, record)
+        try:
+            encoder = encoder or train(options, sources)
+            encoder.save(files.join(options.output, TOKENIZER_FOLDER))
+            run_graph(options, record, sources, encoder, rest)
+        except UserError:
+            if fresh and not files.names_in(files.join(options.output, SHARDS)):
+                abandon(options.output)
+            raise
+    if files.is_file(files.join(options.output, MANIFEST)):
+        describe(options.output, read_manifest(options.output))
+    else:
+        print(f"{options.output}: handed over to the runner, which writes the store")
+
+
+def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """This command's options, and the rest, which is Beam's."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    add_text_options(parser)
+    store = parser.add_argument_group("the store")
+    store.add_argument("--output", required=True, metavar="DIR", help="its folder, on any filesystem")
+    store.add_argument("--shards", type=int, metavar="N", help="how many (default: one for every 8192 windows)")
+    store.add_argument(
+        "--limit", type=int, metavar="N", help="keep N windows, chosen at random (the paper tests on 60000)"
+    )
+    store.add_argument("--seed", type=int, default=0, help="of the shuffle, and of --limit's choice (default: 0)")
+    store.add_argument("--overwrite", action="store_true", help="replace a store that was made with other settings")
+    return parser.parse_known_args(arguments)
+
+
+def add_text_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say which text is cut into which windows."""
+    text = parser.add_argument_group("the text")
+    text.add_argument(
+        "--input",
+        action="append",
+        required=True,
+        metavar="PATTERN",
+        help="files (.txt .jsonl .parquet, also .gz and .zst) on any filesystem; or hf:NAME[:CONFIG], a data set; or "
+        "builtin:sums[:digits=3][:lines=N] or builtin:python-docs. May be given several times",
+    )
+    text.add_argument(
+        "--corpus",
+        help="its name, part of every window's id; books, wikitext and ccnews have the paper's strides "
+        "(default: a built-in corpus's own name)",
+    )
+    text.add_argument("--split", required=True, help="train, valid or test; part of every window's id")
+    text.add_argument(
+        "--format", choices=FORMATS, default="auto", help="of the files (default: by name and first line)"
+    )
+    text.add_argument("--text_field", default="text", help="field or column that holds the text (default: text)")
+    text.add_argument("--deduplicate", action="store_true", help="keep only one of several equal documents")
+    text.add_argument(
+        "--max_reject_fraction",
+        type=float,
+        default=0.01,
+        metavar="F",
+        help="fail if more than this share of the documents has to be left out: invalid UTF-8, NUL bytes, broken JSON "
+        "(default: 0.01)",
+    )
+    tokens = parser.add_argument_group("the tokens")
+    tokens.add_argument(
+        "--tokenizer",
+        metavar="DIR_OR_NAME",
+        help="a tokenizer's folder, a store's or a model's, one with GPT-2's encoder.json and vocab.bpe, or a hub name",
+    )
+    tokens.add_argument(
+        "--train_tokenizer", type=int, metavar="SIZE", help="or train a byte-level BPE of SIZE pieces on the input"
+    )
+    tokens.add_argument(
+        "--window", type=int, metavar="TOKENS", help=f"length of a window (default: {WINDOW}; builtin:sums: a line)"
+    )
+    tokens.add_argument(
+        "--stride",
+        type=int,
+        metavar="TOKENS",
+        help=f"from a window's start to the next one's (default: {STRIDE}; ccnews: 160; builtin:sums: a line)",
+    )
+
+
+def settle(options: argparse.Namespace) -> None:
+    """Fills in the defaults that depend on the corpus, and refuses what cannot work."""
+    builtin = [pattern for pattern in options.input if pattern.startswith("builtin:")]
+    if builtin and len(options.input) > 1:
+        raise UserError(f"--input {builtin[0]}: a built-in corpus stands alone")
+    name = builtin[0].split(":")[1] if builtin else None
+    line = parse_sums(builtin[0]).line_length if name == "sums" else None
+    options.corpus = options.corpus or name
+    if not options.corpus:
+        raise UserError("--corpus: give the corpus a name, it becomes part of every window's id")
+    if options.window is None:
+        options.window = line or WINDOW
+    if options.stride is None:
+        options.stride = line or STRIDES.get(options.corpus, STRIDE)
+    for flag, least in (("window", 2), ("stride", 1), ("shards", 1), ("limit", 1)):
+        value = getattr(options, flag)
+        if value is not None and value < least:
+            raise UserError(f"--{flag} {value}: at least {least}")
+    if not 0 <= options.max_reject_fraction <= 1:
+        raise UserError(f"--max_reject_fraction {options.max_reject_fraction}: between 0 and 1")
+    if options.tokenizer and options.train_tokenizer:
+        raise UserError("--train_tokenizer: not together with --tokenizer")
+    if not (options.tokenizer or options.train_tokenizer or line):
+        raise UserError("--tokenizer: name one, or train one with --train_tokenizer SIZE")
+
+
+def find_tokenizer(options: argparse.Namespace) -> TextEncoder | None:
+    """The tokenizer that the options name; None where one has to be trained."""
+    if options.tokenizer:
+        return load_tokenizer(options.tokenizer)
+    return None if options.train_tokenizer else character_tokenizer(ALPHABET)
+
+
+def row_settings(options: argparse.Namespace, sources: list[Source], encoder: TextEncoder | None) -> dict[str, Any]:
+    """Every setting that the rows depend on."""
+    names = ("corpus", "split", "window", "stride", "shards", "limit", "seed", "deduplicate", "text_field")
+    return {name: getattr(options, name) for name in names} | {
+        "tokenizer": encoder.encoding_digest if encoder else f"trained, {options.train_tokenizer} pieces",
+        "inputs": sorted([source.url.rsplit("/", 1)[-1], source.format, source.bytes] for source in sources),
+    }
+
+
+def train(options: argparse.Namespace, sources: list[Source]) -> TextEncoder:
+    """A tokenizer of the input's own, or the one that a killed run of this command trained."""
+    folder = files.join(options.output, TOKENIZER_FOLDER)
+    if files.is_file(files.join(folder, "tokenizer.json")):
+        return load_tokenizer(folder)
+    print(f"training a tokenizer of {options.train_tokenizer} pieces")
+    return train_tokenizer(usable_text(options, sources), options.train_tokenizer)
+
+
+def usable_text(options: argparse.Namespace, sources: list[Source]) -> Iterator[str]:
+    for source in sources:
+        for document in read_documents(source, options.split, options.text_field):
+            try:
+                yield from document
+            except Rejected:
+                continue
+
+
+def check_beam_options(arguments: list[str]) -> None:
+    from pipeline.beam_runner import beam_options
+
+    beam_options(arguments)
+
+
+def run_graph(
+    options: argparse.Namespace, record: Record, sources: list[Source], encoder: TextEncoder, rest: list[str]
+) -> None:
+    """Surveys, tokenises, cuts and writes, wherever Beam's options say."""
+    from pipeline import beam_runner  # seconds to import: not for --help, nor where nothing is to be done
+    from pipeline.windows_graph import MakeWindows, WindowsJob
+
+    names = ("output", "corpus", "split", "window", "stride", "seed", "shards", "limit", "deduplicate", "text_field")
+    job = WindowsJob(
+        **{name: getattr(options, name) for name in names},
+        max_reject_fraction=options.max_reject_fraction,
+        cut_documents=encoder.cuts_exactly,
+        tokenizer={
+            "digest": encoder.digest,
+            "vocabulary_size": encoder.vocabulary_size,
+            "eos_token_id": encoder.eos_token_id,
+        },
+        record=record,
+    )
+    pipeline_options = beam_runner.beam_options(rest)
+    visible = beam_runner.is_local(pipeline_options) and files.is_local(options.output)
+    with showing(lambda: progress(options.output), unit="", on=visible):
+        beam_runner.run(lambda pipeline: pipeline | MakeWindows(job, sources), pipeline_options)
+
+
+def progress(output: str) -> tuple[str, int, int | None]:
+    """What the workers are doing, how much of it is done, and of how much."""
+    work = files.join(output, WORK)
+    if shards := noted(work, "shards"):
+        return "writing shards", len(files.names_in(files.join(output, SHARDS))), shards
+    if characters := noted(work, "characters"):
+        return "tokenising characters", noted(work, "tokenised"), characters
+    return "surveying characters", noted(work, "surveyed"), None
+
+
+def describe(output: str, manifest: Manifest) -> None:
+    """Says what was made."""
+    counts, settings = manifest.counts, manifest.settings
+    left_out = [f"{counts[name]:,} {name}" for name in ("rejected", "empty", "repeated") if counts[name]]
+    window = load_tokenizer(files.join(output, TOKENIZER_FOLDER)).decode(Store(output)[0]["tokens"])
+    lines = {
+        "corpus": f"{settings['corpus']}, {settings['split']}",
+        "text": f"{counts['documents']:,} documents in {len(manifest.inputs):,} files, {counts['tokens']:,} tokens",
+        "of which": ", ".join(left_out) + (f": see {files.join(output, REJECTS)}" if counts["rejected"] else ""),
+        "windows": f"{manifest.rows:,} of {settings['window']} tokens, stride {settings['stride']}",
+        "pieces": f"{manifest.tokenizer['vocabulary_size']:,} in the tokenizer",
+        "shards": f"{len(manifest.shards):,}, {manifest.bytes / 1e6:,.1f} MB",
+        "digest": manifest.digest,
+        "a window": f"{window[:100]!r}{' …' if len(window) > 100 else ''}",
+    }
+    print(f"windows store {output}")
+    for name, value in lines.items():
+        if value:
+            print(f"  {name:<9} {value}")
+
+
+if __name__ == "__main__":
+    exit_with(main)

@@ -1,0 +1,108 @@
+"""Parts: windows on their way from the file that they come from to the shard that they belong to.
+
+Beam's own shuffle keeps everything in memory on one machine and forgets it when a run is killed. Here each worker
+writes what it cut, sorted by the shuffled order, and each shard picks its range out of every part: flat memory, and
+a part that was written is never computed again.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import schemas
+from pipeline import files
+from pipeline.hashing import U64
+from pipeline.windows import Windows, shuffled_order, window_ids
+
+PART_ROWS = 1 << 16
+GROUP_ROWS = 1 << 11
+TOKEN_TYPES: dict[int, np.dtype] = {2: np.dtype("<u2"), 4: np.dtype("<i4")}  # half the bytes where every id fits
+
+
+@dataclass(frozen=True)
+class Part:
+    url: str
+    rows: int
+
+
+class PartBuffer:
+    """Windows collected until they are worth a part."""
+
+    def __init__(self, corpus: str, split: str, seed: int, token_bytes: int, most: int | None = None):
+        self.corpus, self.split, self.seed, self.most = corpus, split, seed, most
+        self.dtype = TOKEN_TYPES[token_bytes]
+        self.tables: list[pa.Table] = []
+        self.rows = 0
+
+    def add(self, windows: Windows) -> None:
+        ids = window_ids(self.corpus, self.split, windows)
+        columns = {
+            "order": shuffled_order(ids, self.seed),
+            "window_id": _fixed(ids.view(np.uint8), 16),
+            "document": pa.array(windows.documents),
+            "offset": windows.offsets,
+            "tokens": _fixed(windows.tokens.astype(self.dtype), windows.tokens.shape[1] * self.dtype.itemsize),
+        }
+        self.tables.append(pa.table(columns))
+        self.rows += len(windows.documents)
+
+    def write(self, url: str) -> Part:
+        """Writes the collected windows, sorted, and forgets them; with a limit, only those that can be within it."""
+        table = pa.concat_tables(self.tables)
+        table = table.take(pc.sort_indices(table["order"]))[: self.most]
+        self.tables, self.rows = [], 0
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="none", use_dictionary=["document"], row_group_size=GROUP_ROWS)
+        files.put(url, sink.getvalue())
+        return Part(url, len(table))
+
+
+def _fixed(values: np.ndarray, width: int) -> pa.Array:
+    data = np.ascontiguousarray(values)
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), data.nbytes // width, [None, pa.py_buffer(data)])
+
+
+def orders_in(part: Part) -> U64:
+    with files.open_random(part.url) as file:
+        return np.asarray(pq.read_table(file, columns=["order"])["order"].to_numpy(), np.uint64)
+
+
+def gather(parts: list[Part], first: int, end: int, corpus: str, split: str, token_bytes: int) -> pa.Table:
+    """The windows of all parts whose order is in [first, end), in that order, as rows of a WINDOWS store."""
+    within = (pc.field("order") >= pa.scalar(first, pa.uint64())) & (
+        pc.field("order") <= pa.scalar(end - 1, pa.uint64())
+    )
+    pieces = []
+    for part in parts:
+        system, path = files.resolve(part.url)
+        pieces.append(pq.read_table(path, filesystem=system, filters=within, use_threads=False))
+    table = pa.concat_tables(pieces)
+    # Two windows can share an order (64 bits of hash), never an id.
+    table = table.take(pc.sort_indices(table, [("order", "ascending"), ("window_id", "ascending")])).combine_chunks()
+    rows = len(table)
+    ids = _bytes_of(table["window_id"]).tobytes().hex().encode()
+    tokens = _bytes_of(table["tokens"]).view(TOKEN_TYPES[token_bytes]).astype(np.int32)
+    columns = [
+        pa.StringArray.from_buffers(rows, pa.py_buffer(_even_offsets(rows, 32)), pa.py_buffer(ids)),
+        pa.repeat(pa.scalar(corpus), rows),
+        pa.repeat(pa.scalar(split), rows),
+        table["document"],
+        table["offset"],
+        pa.ListArray.from_arrays(_even_offsets(rows, len(tokens) // rows if rows else 0), tokens, type=schemas.TOKENS),
+    ]
+    return pa.Table.from_arrays(columns, schema=schemas.WINDOWS)
+
+
+def _bytes_of(column: pa.ChunkedArray) -> np.ndarray:
+    if not len(column):
+        return np.empty(0, np.uint8)
+    array = column.chunk(0)
+    width = array.type.byte_width
+    return np.frombuffer(array.buffers()[1], np.uint8)[array.offset * width : (array.offset + len(array)) * width]
+
+
+def _even_offsets(rows: int, width: int) -> np.ndarray:
+    return np.arange(rows + 1, dtype=np.int32) * np.int32(width)

@@ -1,0 +1,203 @@
+"""Tokenizers: loading one from wherever it is, training one, saving one with a store, and saying which it is."""
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from pipeline import files
+from pipeline.errors import UserError
+
+END_OF_TEXT = "<|endoftext|>"
+TOKENIZER_FOLDER = "tokenizer"
+CHUNK = 8_000  # characters that are encoded as one string: small enough to keep all cores busy with few documents
+# Before a space or a line break that follows a word, or a space that follows punctuation: byte-level BPE never
+# joins what stands on the two sides.
+CUT = re.compile(r"(?<=\w)[ \n]|(?<=[!-~]) ")
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """A tokenizer as this project uses it: text to ids, no special tokens added, EOS known by name.
+
+    Text is only ever text: a literal `<|endoftext|>` in a document is encoded letter by letter, not as EOS.
+    """
+
+    backend: Tokenizer
+    eos_token: str
+
+    @property
+    def eos_token_id(self) -> int:
+        return self.backend.get_vocab(with_added_tokens=True)[self.eos_token]
+
+    @property
+    def vocabulary_size(self) -> int:
+        """One more than the largest id, which is what a model's embedding must hold."""
+        return max(self.backend.get_vocab(with_added_tokens=True).values()) + 1
+
+    @cached_property
+    def digest(self) -> str:
+        """Of what the ids mean: every piece with its id, and the EOS id. Stores and models must agree on it."""
+        pieces = sorted((id, piece) for piece, id in self.backend.get_vocab(with_added_tokens=True).items())
+        return hashlib.sha256(json.dumps([pieces, self.eos_token_id]).encode()).hexdigest()
+
+    @cached_property
+    def encoding_digest(self) -> str:
+        """Of everything that decides which ids a text gets: merges, normaliser and pre-tokeniser too."""
+        content = json.loads(self.backend.to_str()) | {"truncation": None, "padding": None}
+        return hashlib.sha256(json.dumps([content, self.eos_token], sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def cuts_exactly(self) -> bool:
+        """Whether a text cut at `CUT` gets the same ids as the whole text.
+
+        True if nothing rewrites the text before it is split into words, no piece spans a cut, and every
+        combination of two characters' kinds before and after a cut gives the same ids either way.
+        """
+        if json.loads(self.backend.to_str())["normalizer"] is not None:
+            return False
+        ids = self.backend.get_vocab(with_added_tokens=False).values()
+        if any(CUT.search(piece, 1) for piece in self.backend.decode_batch([[id] for id in ids])):
+            return False
+        kinds = ["a", "Z", "7", ".", "'", "_", "\u00e9", "\u4e2d", "\u0301", "\U0001f600", " ", "\n", "\t", "\u00a0"]
+        sides = ["".join(pair) for pair in itertools.product(kinds, repeat=2)]
+        words = [side + gap for side in sides for gap in " \n" if CUT.search(side + gap, 2)]
+        # Left sides and right sides are each tried with a few partners: a rule that looked further than two
+        # characters to both sides at once would not be a rule of words.
+        partners = [" a", "\n\n", ".7", "'s"]
+        texts = [(word[:-1], word[-1] + right) for word in words for right in partners]
+        texts += [(left, gap + right) for left in ("a", "7.") for gap in " \n" for right in sides]
+        texts = [(left, right) for left, right in texts if CUT.search(left + right[0], len(left))]
+        whole = self.encode([left + right for left, right in texts])
+        halves = self.encode([half for text in texts for half in text])
+        return all(ids == halves[2 * k] + halves[2 * k + 1] for k, ids in enumerate(whole))
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return str(self.backend.decode([int(id) for id in ids], skip_special_tokens=False))
+
+    def save(self, folder: str) -> None:
+        """Writes a folder that `AutoTokenizer.from_pretrained` loads."""
+        config = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": self.eos_token,
+            "bos_token": self.eos_token,
+            "unk_token": None,
+            "clean_up_tokenization_spaces": False,
+        }
+        files.put(files.join(folder, "tokenizer_config.json"), json.dumps(config, indent=1).encode())
+        files.put(files.join(folder, "tokenizer.json"), self.backend.to_str(pretty=True).encode())
+
+
+def chunks(pieces: Iterable[str], cut: bool = True) -> Iterator[str]:
+    """A document's text, given in pieces of any size, in chunks that can be encoded one by one."""
+    held = ""
+    for piece in pieces:
+        held += piece
+        start = 0
+        while cut and (found := CUT.search(held, start + CHUNK)):
+            yield held[start : found.start()]
+            start = found.start()
+        held = held[start:]
+    if held:
+        yield held
+
+
+def load_tokenizer(name: str) -> TextEncoder:
+    """From a tokenizer.json, a folder (a tokenizer's, a store's, a model's, GPT-2's two files), or a hub name."""
+    if name.endswith(".json") and files.is_file(name):
+        return _from_json(files.read(name), name, {})
+    inside = files.join(name, TOKENIZER_FOLDER)
+    for folder in (name, inside):
+        if files.is_file(files.join(folder, "tokenizer.json")):
+            config = files.join(folder, "tokenizer_config.json")
+            settings = json.loads(files.read(config)) if files.is_file(config) else {}
+            return _from_json(files.read(files.join(folder, "tokenizer.json")), name, settings)
+    if files.is_file(files.join(name, "encoder.json")) and files.is_file(files.join(name, "vocab.bpe")):
+        return _gpt2(name)
+    return _from_transformers(name)
+
+
+def _from_json(content: bytes, name: str, config: dict[str, Any]) -> TextEncoder:
+    try:
+        backend = Tokenizer.from_str(content.decode())
+    except Exception as error:  # tokenizers raises bare Exception
+        raise UserError(f"--tokenizer {name}: not a tokenizer.json ({error})") from None
+    eos = config.get("eos_token")
+    return _checked(backend, eos["content"] if isinstance(eos, dict) else eos, name)
+
+
+def _gpt2(folder: str) -> TextEncoder:
+    vocabulary = json.loads(files.read(files.join(folder, "encoder.json")))
+    lines = files.read(files.join(folder, "vocab.bpe")).decode().split("\n")
+    merges = [(left, right) for left, _, right in (line.partition(" ") for line in lines[1:]) if right]
+    backend = Tokenizer(models.BPE(vocabulary, merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    if END_OF_TEXT in vocabulary:
+        backend.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
+    return _checked(backend, END_OF_TEXT, folder)
+
+
+def _from_transformers(name: str) -> TextEncoder:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast  # slow to import: only where nothing else fits
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"--tokenizer {name}: neither a folder with tokenizer.json (or encoder.json and vocab.bpe) "
+            f"nor a hub name that can be reached ({reason})"
+        ) from None
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise UserError(f"--tokenizer {name}: {type(tokenizer).__name__} has no fast version, which this project needs")
+    return _checked(tokenizer.backend_tokenizer, tokenizer.eos_token, name)
+
+
+def _checked(backend: Tokenizer, eos_token: str | None, name: str) -> TextEncoder:
+    if eos_token is None and backend.token_to_id(END_OF_TEXT) is not None:
+        eos_token = END_OF_TEXT
+    if eos_token is None or backend.token_to_id(eos_token) is None:
+        raise UserError(
+            f"--tokenizer {name}: it has no EOS token, which joins documents: name one of its pieces "
+            f'as "eos_token" in tokenizer_config.json'
+        )
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = True
+    return TextEncoder(backend, eos_token)
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> TextEncoder:
+    """Byte-level BPE, as GPT-2's, of `vocabulary_size` pieces, EOS included (as the last one)."""
+    if vocabulary_size < 257:
+        raise UserError(f"--train_tokenizer {vocabulary_size}: at least 257, one piece a byte and EOS")
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size - 1,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    backend.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
+    return _checked(backend, END_OF_TEXT, "--train_tokenizer")
+
+
+def character_tokenizer(alphabet: str) -> TextEncoder:
+    """One piece a character, and EOS."""
+    backend = Tokenizer(models.BPE({character: id for id, character in enumerate(alphabet)}, []))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    backend.decoder = decoders.Fuse()
+    backend.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
+    return _checked(backend, END_OF_TEXT, "the built-in one")

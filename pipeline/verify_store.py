@@ -1,0 +1,146 @@
+"""Re-reads every shard of a store against its manifest, and names each one that is not as it was written.
+
+python pipeline/verify_store.py STORE            exit code 0 if all is well, 1 if not
+python pipeline/verify_store.py STORE --repair   removes what is bad and runs the command that made the store,
+                                                 which makes exactly that again
+"""
+
+import argparse
+import hashlib
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+import schemas
+from pipeline import files
+from pipeline.errors import UserError, exit_with
+from pipeline.manifest import MANIFEST, RECORD, Manifest, Record, read_manifest, read_record, write_record
+from pipeline.shards import SHARDS, Shard, content_digest
+from pipeline.tokenizer import TOKENIZER_FOLDER, load_tokenizer
+
+STRAY = "not in the manifest"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file of the store, and what is wrong with it."""
+
+    file: str
+    what: str
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store", help="the store's folder, on any filesystem")
+    parser.add_argument("--repair", action="store_true", help="remove what is bad and make it again")
+    options = parser.parse_args(arguments)
+    problems = verify(options.store)
+    report(options.store, problems)
+    if problems and options.repair:
+        problems = repair(options.store, problems)
+        report(options.store, problems)
+    return 1 if problems else 0
+
+
+def verify(store: str) -> list[Problem]:
+    """Everything in the store that is not as its manifest says."""
+    if not files.exists(files.join(store, MANIFEST)) and read_record(store) is None:
+        raise UserError(f"{store}: not a store, there is neither {MANIFEST} nor {RECORD} in it")
+    try:
+        manifest = read_manifest(store)
+    except UserError as error:
+        return [Problem(MANIFEST, str(error).removeprefix(f"{files.join(store, MANIFEST)}: "))]
+    problems = [] if read_record(store) else [Problem(RECORD, "missing or unreadable")]
+    problems += tokenizer_problems(store, manifest)
+    for shard in tqdm(manifest.shards, desc="verifying", unit="shard", disable=None, leave=False):
+        if (what := shard_problem(store, shard, manifest.kind)) is not None:
+            problems.append(Problem(shard.file, what))
+    known = {shard.file for shard in manifest.shards}
+    found = [f"{SHARDS}/{name}" for name in files.names_in(files.join(store, SHARDS))]
+    return problems + [Problem(file, STRAY) for file in found if file not in known]
+
+
+def tokenizer_problems(store: str, manifest: Manifest) -> list[Problem]:
+    folder = files.join(store, TOKENIZER_FOLDER)
+    if not files.is_file(files.join(folder, "tokenizer.json")):
+        return [Problem(TOKENIZER_FOLDER, "missing")]
+    try:
+        same = load_tokenizer(folder).digest == manifest.tokenizer["digest"]
+    except (UserError, ValueError) as error:
+        return [Problem(TOKENIZER_FOLDER, f"unreadable ({error})")]
+    return [] if same else [Problem(TOKENIZER_FOLDER, "not the tokenizer that the manifest names")]
+
+
+def shard_problem(store: str, shard: Shard, kind: str) -> str | None:
+    """What is wrong with a shard, if anything: its bytes, then its rows."""
+    url = files.join(store, shard.file)
+    if not files.is_file(url):
+        return "missing"
+    try:
+        data = files.read(url)
+    except OSError as error:
+        return f"unreadable ({error})"
+    if len(data) != shard.bytes:
+        return f"{len(data)} bytes instead of {shard.bytes}"
+    if hashlib.sha256(data).hexdigest() != shard.digest:
+        return "its bytes have changed (SHA-256 differs)"
+    try:
+        table = pq.read_table(io.BytesIO(data))
+    except (pa.ArrowException, OSError) as error:
+        return f"not Parquet ({error})"
+    if not table.schema.equals(schemas.SCHEMAS[kind]):
+        return f"its columns are not those of {kind}"
+    if len(table) != shard.rows or content_digest(table) != shard.content:
+        return "its rows are not those of the manifest"
+    return None
+
+
+def report(store: str, problems: list[Problem]) -> None:
+    for problem in problems:
+        print(f"{files.join(store, problem.file)}: {problem.what}")
+    if problems:
+        print(f"{store}: {len(problems)} {'thing is' if len(problems) == 1 else 'things are'} wrong")
+    else:
+        manifest = read_manifest(store)
+        print(f"{store}: {len(manifest.shards):,} shards, {manifest.rows:,} rows, all as written")
+
+
+def repair(store: str, problems: list[Problem]) -> list[Problem]:
+    """Removes what is bad, runs the recorded command, and verifies again; returns what is still wrong."""
+    try:
+        manifest: Manifest | None = read_manifest(store)
+    except UserError:
+        manifest = None
+    record = read_record(store) or (
+        Record(manifest.command, manifest.directory, manifest.settings) if manifest else None
+    )
+    if record is None:
+        raise UserError(f"{store}: neither {MANIFEST} nor {RECORD} says how it was made: run the command yourself")
+    for problem in problems:
+        files.remove(files.join(store, problem.file))
+    write_record(store, record)
+    command = [sys.executable, "-m", record.command[0].removesuffix(".py").replace("/", "."), *record.command[1:]]
+    print(f"running again: python {' '.join(record.command)}", flush=True)
+    # Relative paths in the command start where it was first given; the store may have moved since.
+    store_now = os.path.abspath(store) if files.is_local(store) else store
+    place = record.directory if os.path.isdir(record.directory) else None
+    code = subprocess.run([*command, "--output", store_now], cwd=place).returncode
+    if code:
+        raise UserError(f"{store}: the command ended with {code}: mend that, then repair again")
+    for problem in verify(store):  # shards that only the new manifest shows to be too many
+        if problem.what == STRAY:
+            files.remove(files.join(store, problem.file))
+    if manifest and read_manifest(store).digest != manifest.digest:
+        return [Problem(MANIFEST, f"the rows made again are not those of before (store {manifest.digest})")]
+    return verify(store)
+
+
+if __name__ == "__main__":
+    exit_with(main)

@@ -1,0 +1,1 @@
+"""Language models and energy models, and the one trainer that both use."""
