@@ -28,6 +28,7 @@ EXTENSIONS = {
     ".parquet": "parquet",
 }
 BLOCK = 1 << 20
+BYTE_ORDER_MARK = "\ufeff"
 T = TypeVar("T")
 # A title stands alone between blank lines; ` = = Section = = ` is not one.
 TITLE = re.compile(r"^ = (?!=).*(?<!=) = $")
@@ -43,16 +44,19 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """One input file: a path or URL, `builtin:…`, or one file of a data set, `hf:NAME:CONFIG#2/5`."""
+    """One input file, and how to read it: a path or URL, `builtin:…`, or a data set's file, `hf:NAME:CONFIG#2/5`."""
 
     url: str
     format: str
+    split: str
+    text_field: str = "text"
+    encoding: str = "utf-8"
     bytes: int | None = None
 
 
-def read_documents(source: Source, split: str, text_field: str) -> Iterator[Iterable[str]]:
+def read_documents(source: Source) -> Iterator[Iterable[str]]:
     """The documents of one input file. Iterating over one may raise Rejected; the next ones are not harmed."""
-    for document in _guarded(_READERS[source.format](source.url, split, text_field), source.url):
+    for document in _guarded(_READERS[source.format](source), source.url):
         yield _guarded(document, source.url)
 
 
@@ -67,56 +71,61 @@ def _unreadable(url: str, error: Exception) -> UserError:
     return UserError(f"{url}: cannot be read ({error}): mend the file or leave it out")
 
 
-def _read_text(url: str, split: str, text_field: str) -> Iterator[Iterable[str]]:
-    yield _decode_stream(url)
+def _read_text(source: Source) -> Iterator[Iterable[str]]:
+    yield _decode_stream(source)
 
 
-def _decode_stream(url: str) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")()
+def _decode_stream(source: Source) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder(source.encoding)()
     position = 0
-    with files.open_stream(url) as stream:
+    with files.open_stream(source.url) as stream:
         while True:
             block = stream.read(BLOCK)
             held = len(decoder.getstate()[0])
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
-                raise Rejected("invalid UTF-8", position - held + error.start) from None
+                raise _badly_encoded(source, position - held + error.start) from None
             if "\0" in text:
-                raise Rejected("NUL byte", position - held + len(text[: text.index("\0")].encode()))
-            yield text.removeprefix("\ufeff") if position == 0 else text
+                raise Rejected("NUL byte", position - held + len(text[: text.index("\0")].encode(source.encoding)))
+            yield text.removeprefix(BYTE_ORDER_MARK) if position == 0 else text
             position += len(block)
             if not block:
                 return
 
 
-def _read_jsonl(url: str, split: str, text_field: str) -> Iterator[Iterable[str]]:
+def _badly_encoded(source: Source, offset: int) -> Rejected:
+    return Rejected(f"invalid {source.encoding.upper()} (see --encoding)", offset)
+
+
+def _read_jsonl(source: Source) -> Iterator[Iterable[str]]:
     position = 0
-    with files.open_stream(url) as stream:
+    with files.open_stream(source.url) as stream:
         for line in stream:
             if not line.isspace():
-                yield _json_text(line, text_field, position)
+                yield _json_text(line, source, position)
             position += len(line)
 
 
-def _json_text(line: bytes, text_field: str, position: int) -> Iterator[str]:
+def _json_text(line: bytes, source: Source, position: int) -> Iterator[str]:
     if 0 in line:
         raise Rejected("NUL byte", position + line.index(0))
     try:
-        row = json.loads(_decode(line, position))
+        row = json.loads(_decode(line, source, position))
     except (ValueError, RecursionError):
         raise Rejected("not JSON", position) from None
-    if not isinstance(row, dict) or not isinstance(row.get(text_field), str):
+    if not isinstance(row, dict) or not isinstance(row.get(source.text_field), str):
         fields = ", ".join(row) if isinstance(row, dict) else type(row).__name__
-        raise Rejected(f"no text in field {text_field!r} (it has: {fields}; see --text_field)", position)
-    yield _usable(row[text_field], position)
+        raise Rejected(f"no text in field {source.text_field!r} (it has: {fields}; see --text_field)", position)
+    yield _usable(row[source.text_field], position)
 
 
-def _decode(data: bytes, position: int) -> str:
+def _decode(data: bytes, source: Source, position: int) -> str:
     try:
-        return data.decode("utf-8-sig" if position == 0 else "utf-8")
+        text = data.decode(source.encoding)
     except UnicodeDecodeError as error:
-        raise Rejected("invalid UTF-8", position + error.start) from None
+        raise _badly_encoded(source, position + error.start) from None
+    return text.removeprefix(BYTE_ORDER_MARK) if position == 0 else text
 
 
 def _usable(text: str, position: int) -> str:
@@ -130,14 +139,14 @@ def _usable(text: str, position: int) -> str:
     return text
 
 
-def _read_parquet(url: str, split: str, text_field: str) -> Iterator[Iterable[str]]:
-    with files.open_random(url) as opened:
+def _read_parquet(source: Source) -> Iterator[Iterable[str]]:
+    with files.open_random(source.url) as opened:
         file = pq.ParquetFile(opened)
-        if text_field not in file.schema_arrow.names:
+        if source.text_field not in file.schema_arrow.names:
             there = ", ".join(file.schema_arrow.names)
-            raise UserError(f"{url}: no column {text_field!r}, there are {there}: choose one with --text_field")
+            raise UserError(f"{source.url}: no column {source.text_field!r}, there are {there}: see --text_field")
         row = 0
-        for batch in file.iter_batches(batch_size=256, columns=[text_field]):
+        for batch in file.iter_batches(batch_size=256, columns=[source.text_field]):
             for value in batch.column(0).cast(pa.large_binary()):
                 yield _row_text(value.as_py() or b"", row)
                 row += 1
@@ -150,9 +159,9 @@ def _row_text(data: bytes, row: int) -> Iterator[str]:
         raise Rejected("invalid UTF-8", row) from None
 
 
-def _read_wikitext(url: str, split: str, text_field: str) -> Iterator[Iterable[str]]:
-    with files.open_stream(url) as stream:
-        yield from (_joined(article) for article in _articles(_positions(stream)))
+def _read_wikitext(source: Source) -> Iterator[Iterable[str]]:
+    with files.open_stream(source.url) as stream:
+        yield from (_joined(article, source) for article in _articles(_positions(stream)))
 
 
 def _positions(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -188,22 +197,21 @@ def _articles(lines: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, by
         yield article
 
 
-def _joined(article: list[tuple[int, bytes]]) -> Iterator[str]:
+def _joined(article: list[tuple[int, bytes]], source: Source) -> Iterator[str]:
     position = article[0][0]
     data = b"".join(line for _, line in article)
     if 0 in data:
         raise Rejected("NUL byte", position + data.index(0))
-    yield _decode(data, position)
+    yield _decode(data, source, position)
 
 
-def _read_builtin(url: str, split: str, text_field: str) -> Iterator[Iterable[str]]:
-    return builtin_documents(url, split)
+def _read_builtin(source: Source) -> Iterator[Iterable[str]]:
+    return builtin_documents(source.url, source.split)
 
 
-def _read_dataset(url: str, split: str, text_field: str) -> Iterator[Iterable[str]]:
-    rows = (row.get(text_field) for row in _dataset_file(url, split))
-    for number, text in enumerate(rows):
-        yield _dataset_text(text, number, text_field)
+def _read_dataset(source: Source) -> Iterator[Iterable[str]]:
+    for number, row in enumerate(_dataset_file(source)):
+        yield _dataset_text(row.get(source.text_field), number, source.text_field)
 
 
 def _dataset_text(text: Any, row: int, text_field: str) -> Iterator[str]:
@@ -212,11 +220,11 @@ def _dataset_text(text: Any, row: int, text_field: str) -> Iterator[str]:
     yield _usable(text, row)
 
 
-def _read_dataset_wikitext(url: str, split: str, text_field: str) -> Iterator[Iterable[str]]:
+def _read_dataset_wikitext(source: Source) -> Iterator[Iterable[str]]:
     """A data set whose rows are the lines of a WikiText file: the same articles as from the file."""
-    lines = (row[text_field].encode() for row in _dataset_file(url, split))
+    lines = (row[source.text_field].encode() for row in _dataset_file(source))
     whole = (line if line.endswith(b"\n") else line + b"\n" for line in lines)
-    yield from (_joined(article) for article in _articles(enumerate(whole)))
+    yield from (_joined(article, source) for article in _articles(enumerate(whole)))
 
 
 def _dataset(url: str, split: str) -> Any:
@@ -234,9 +242,9 @@ def _dataset(url: str, split: str) -> Any:
     raise UserError(f"--split {split}: {url} has the splits {', '.join(found)}")
 
 
-def _dataset_file(url: str, split: str) -> Any:
-    index, count = url.rpartition("#")[2].split("/")
-    return _dataset(url, split).shard(num_shards=int(count), index=int(index))
+def _dataset_file(source: Source) -> Any:
+    index, count = source.url.rpartition("#")[2].split("/")
+    return _dataset(source.url, source.split).shard(num_shards=int(count), index=int(index))
 
 
 _READERS = {
@@ -250,17 +258,24 @@ _READERS = {
 }
 
 
-def find_sources(patterns: Iterable[str], split: str, format: str, text_field: str) -> list[Source]:
+def find_sources(
+    patterns: Iterable[str], split: str, format: str = "auto", text_field: str = "text", encoding: str = "utf-8"
+) -> list[Source]:
     """The input files that `--input` names, sorted, each readable; a UserError names one that is not."""
+    try:
+        encoding = codecs.lookup(encoding).name
+    except LookupError:
+        raise UserError(f"--encoding {encoding}: Python knows no such encoding: utf-8, latin-1, cp1252, …") from None
     found: dict[str, Source] = {}
     for pattern in patterns:
         if pattern.startswith("builtin:"):
             next(builtin_documents(pattern, split))
-            sources = [Source(pattern, "builtin")]
+            sources = [Source(pattern, "builtin", split)]
         elif pattern.startswith("hf:"):
             sources = _dataset_sources(pattern, split, format, text_field)
         else:
-            sources = [_file_source(url, format) for url in files.glob(pattern)]
+            urls = files.glob(pattern)
+            sources = [Source(url, _format(url, format), split, text_field, encoding, _size(url)) for url in urls]
             if not sources:
                 raise UserError(f"--input {pattern}: no file matches: check the path, and quote the pattern")
         found |= {source.url: source for source in sources}
@@ -273,24 +288,29 @@ def _dataset_sources(pattern: str, split: str, format: str, text_field: str) -> 
     first = next((line for line in lines if isinstance(line, str) and line.strip()), "")
     wiki = format == "wikitext" or (format == "auto" and bool(TITLE.match(first.rstrip("\r\n"))))
     kind = "dataset-wikitext" if wiki else "dataset"
-    return [Source(f"{pattern}#{index}/{rows.num_shards}", kind) for index in range(rows.num_shards)]
+    return [Source(f"{pattern}#{k}/{rows.num_shards}", kind, split, text_field) for k in range(rows.num_shards)]
 
 
-def _file_source(url: str, format: str) -> Source:
-    if format == "auto":
-        name = url.rsplit("/", 1)[-1].removesuffix(".gz").removesuffix(".zst")
-        extension = "." + name.rpartition(".")[2] if "." in name else ""
-        if extension not in EXTENSIONS:
-            raise UserError(f"{url}: unknown kind of file: name it with --format {'|'.join(FORMATS[1:])}")
-        format = EXTENSIONS[extension]
-        if format == "text" and TITLE.match(_first_line(url)):
-            format = "wikitext"
+def _size(url: str) -> int | None:
+    """A file's bytes; a UserError where it cannot be read."""
     try:
         with files.open_stream(url) as stream:
             stream.read(1)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(url, error) from None
-    return Source(url, format, files.info(url).size)
+    return files.info(url).size
+
+
+def _format(url: str, format: str) -> str:
+    if format != "auto":
+        return format
+    name = url.rsplit("/", 1)[-1].removesuffix(".gz").removesuffix(".zst")
+    extension = "." + name.rpartition(".")[2] if "." in name else ""
+    if extension not in EXTENSIONS:
+        raise UserError(f"{url}: unknown kind of file: name it with --format {'|'.join(FORMATS[1:])}")
+    if EXTENSIONS[extension] == "text" and TITLE.match(_first_line(url)):
+        return "wikitext"
+    return EXTENSIONS[extension]
 
 
 def _first_line(url: str) -> str:

@@ -22,7 +22,7 @@ _LAST_LINE = re.compile(
 def user_error_in(error: BaseException) -> UserError | None:
     """The UserError that a Beam worker raised, found again in the text of the runner's own exception."""
     if isinstance(error, UserError):
-        return error
+        return UserError(str(error).partition(" [while running")[0])
     found = _LAST_LINE.search(str(error))
     return UserError(found.group(1)) if found else None
 

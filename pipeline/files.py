@@ -5,6 +5,7 @@ import io
 import os
 import re
 import uuid
+from contextlib import suppress
 from typing import Any, BinaryIO, cast
 
 import fsspec
@@ -127,7 +128,8 @@ def remove(url: str) -> None:
     if kind == fs.FileType.File:
         system.delete_file(path)
     elif kind == fs.FileType.Directory:
-        system.delete_dir(path)
+        with suppress(FileNotFoundError):  # on an object store a folder is gone with its last file
+            system.delete_dir(path)
 
 
 def remove_if_empty(folder: str) -> None:

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settle(options)
     if rest:
         check_beam_options(rest)
-    sources = find_sources(options.input, options.split, options.format, options.text_field)
+    sources = find_sources(options.input, options.split, options.format, options.text_field, options.encoding)
     encoder = find_tokenizer(options)
     record = Record(["pipeline/make_windows.py", *arguments], os.getcwd(), row_settings(options, sources, encoder))
     with writing(options.output):
@@ -99,6 +99,7 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
         "--format", choices=FORMATS, default="auto", help="of the files (default: by name and first line)"
     )
     text.add_argument("--text_field", default="text", help="field or column that holds the text (default: text)")
+    text.add_argument("--encoding", default="utf-8", help="of text and JSON files (default: utf-8)")
     text.add_argument("--deduplicate", action="store_true", help="keep only one of several equal documents")
     text.add_argument(
         "--max_reject_fraction",
@@ -163,7 +164,7 @@ def find_tokenizer(options: argparse.Namespace) -> TextEncoder | None:
 
 def row_settings(options: argparse.Namespace, sources: list[Source], encoder: TextEncoder | None) -> dict[str, Any]:
     """Every setting that the rows depend on."""
-    names = ("corpus", "split", "window", "stride", "shards", "limit", "seed", "deduplicate", "text_field")
+    names = ("corpus", "split", "window", "stride", "shards", "limit", "seed", "deduplicate", "text_field", "encoding")
     return {name: getattr(options, name) for name in names} | {
         "tokenizer": encoder.encoding_digest if encoder else f"trained, {options.train_tokenizer} pieces",
         "inputs": sorted([source.url.rsplit("/", 1)[-1], source.format, source.bytes] for source in sources),
@@ -176,12 +177,12 @@ def train(options: argparse.Namespace, sources: list[Source]) -> TextEncoder:
     if files.is_file(files.join(folder, "tokenizer.json")):
         return load_tokenizer(folder)
     print(f"training a tokenizer of {options.train_tokenizer} pieces")
-    return train_tokenizer(usable_text(options, sources), options.train_tokenizer)
+    return train_tokenizer(usable_text(sources), options.train_tokenizer)
 
 
-def usable_text(options: argparse.Namespace, sources: list[Source]) -> Iterator[str]:
+def usable_text(sources: list[Source]) -> Iterator[str]:
     for source in sources:
-        for document in read_documents(source, options.split, options.text_field):
+        for document in read_documents(source):
             try:
                 yield from document
             except Rejected:
@@ -201,7 +202,7 @@ def run_graph(
     from pipeline import beam_runner  # seconds to import: not for --help, nor where nothing is to be done
     from pipeline.windows_graph import MakeWindows, WindowsJob
 
-    names = ("output", "corpus", "split", "window", "stride", "seed", "shards", "limit", "deduplicate", "text_field")
+    names = ("output", "corpus", "split", "window", "stride", "seed", "shards", "limit", "deduplicate")
     job = WindowsJob(
         **{name: getattr(options, name) for name in names},
         max_reject_fraction=options.max_reject_fraction,
@@ -211,6 +212,7 @@ def run_graph(
             "vocabulary_size": encoder.vocabulary_size,
             "eos_token_id": encoder.eos_token_id,
         },
+        encoding=encoder.encoding_digest,
         record=record,
     )
     pipeline_options = beam_runner.beam_options(rest)

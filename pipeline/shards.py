@@ -74,15 +74,17 @@ def write_shard(store: str, number: int, table: pa.Table, settings_digest: str) 
     footer = {"settings": settings_digest, "shard": number, "content": content}
     stamped = table.replace_schema_metadata({FOOTER_KEY: json.dumps(footer, sort_keys=True).encode()})
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        stamped,
+    with pq.ParquetWriter(
         sink,
+        stamped.schema,
         compression="zstd",
-        row_group_size=max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES * len(table) // max(1, table.nbytes))),
         use_dictionary=[field.name for field in table.schema if _repeats(field)],
         column_encoding=_number_encodings(table.schema),
         write_page_checksum=True,
-    )
+    ) as writer:
+        if len(table):  # a row group of no rows is more than some readers can take
+            rows = max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES * len(table) // table.nbytes))
+            writer.write_table(stamped, row_group_size=rows)
     data = sink.getvalue()
     files.put(files.join(store, shard_file(number)), data)
     return _describe(number, data, len(table), content)

@@ -53,10 +53,10 @@ class Repeats:
     occurrences: np.ndarray
 
 
-def survey_file(source: Source, split: str, text_field: str) -> Survey:
+def survey_file(source: Source) -> Survey:
     """Reads one input file and says what is in it."""
     digests, unused, rejects, number, characters = bytearray(), set(), [], -1, 0
-    for number, pieces in enumerate(read_documents(source, split, text_field)):
+    for number, pieces in enumerate(read_documents(source)):
         digest, blank, length = hashlib.blake2b(digest_size=DIGEST_BYTES), True, 0
         try:
             for piece in pieces:

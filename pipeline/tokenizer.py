@@ -17,9 +17,9 @@ from pipeline.errors import UserError
 END_OF_TEXT = "<|endoftext|>"
 TOKENIZER_FOLDER = "tokenizer"
 CHUNK = 8_000  # characters that are encoded as one string: small enough to keep all cores busy with few documents
-# Before a space or a line break that follows a word, or a space that follows punctuation: byte-level BPE never
-# joins what stands on the two sides.
-CUT = re.compile(r"(?<=\w)[ \n]|(?<=[!-~]) ")
+# Before a space or a line break that follows a letter or digit, or a space that follows punctuation: the usual
+# byte-level tokenizers never join what stands on the two sides.
+CUT = re.compile(r"(?<=[^\W_])[ \n]|(?<=[!-~]) ")
 
 
 @dataclass(frozen=True)
@@ -57,26 +57,27 @@ class TextEncoder:
     def cuts_exactly(self) -> bool:
         """Whether a text cut at `CUT` gets the same ids as the whole text.
 
-        True if nothing rewrites the text before it is split into words, no piece spans a cut, and every
-        combination of two characters' kinds before and after a cut gives the same ids either way.
+        True if nothing rewrites the text before it is split into words, no piece of the vocabulary spans a cut,
+        and around a cut, whatever kinds of characters stand before and after it, the words are the same either way.
         """
         if json.loads(self.backend.to_str())["normalizer"] is not None:
             return False
         ids = self.backend.get_vocab(with_added_tokens=False).values()
         if any(CUT.search(piece, 1) for piece in self.backend.decode_batch([[id] for id in ids])):
             return False
-        kinds = ["a", "Z", "7", ".", "'", "_", "\u00e9", "\u4e2d", "\u0301", "\U0001f600", " ", "\n", "\t", "\u00a0"]
+        if self.backend.pre_tokenizer is None:
+            return True
+        kinds = ["a", "Z", "7", ".", "'", "_", "\u00e9", "\u4e2d", "\u0301", "\U0001f600", " ", "\n", "\r", "\u00a0"]
         sides = ["".join(pair) for pair in itertools.product(kinds, repeat=2)]
-        words = [side + gap for side in sides for gap in " \n" if CUT.search(side + gap, 2)]
-        # Left sides and right sides are each tried with a few partners: a rule that looked further than two
-        # characters to both sides at once would not be a rule of words.
-        partners = [" a", "\n\n", ".7", "'s"]
-        texts = [(word[:-1], word[-1] + right) for word in words for right in partners]
-        texts += [(left, gap + right) for left in ("a", "7.") for gap in " \n" for right in sides]
-        texts = [(left, right) for left, right in texts if CUT.search(left + right[0], len(left))]
-        whole = self.encode([left + right for left, right in texts])
-        halves = self.encode([half for text in texts for half in text])
-        return all(ids == halves[2 * k] + halves[2 * k + 1] for k, ids in enumerate(whole))
+        cuts = [(left, gap) for left in sides for gap in " \n" if CUT.search(left + gap, 2)]
+        # Each left side with a few right ones, and the other way round: no rule of words looks far to both sides.
+        texts = [(left, gap + right) for left, gap in cuts for right in (" a", "\n\n", ".7", "'s")]
+        texts += [(left, gap + right) for left, gap in cuts if left in ("aa", "77", ".a", "a.") for right in sides]
+        return all(self._words(left) + self._words(right) == self._words(left + right) for left, right in texts)
+
+    def _words(self, text: str) -> list[str]:
+        pre_tokenizer: Any = self.backend.pre_tokenizer
+        return [word for word, _ in pre_tokenizer.pre_tokenize_str(text)]
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]

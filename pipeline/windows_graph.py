@@ -59,15 +59,21 @@ class WindowsJob:
     shards: int | None
     limit: int | None
     deduplicate: bool
-    text_field: str
     max_reject_fraction: float
     cut_documents: bool
     tokenizer: dict[str, Any]
+    encoding: str
     record: Record
 
     @property
     def work(self) -> str:
         return files.join(self.output, WORK)
+
+    @property
+    def rows_depend_on(self) -> dict[str, Any]:
+        """All but the text itself and the number of shards: file names, for one, are no part of a row."""
+        names = ("corpus", "split", "window", "stride", "seed", "limit", "deduplicate", "encoding")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def token_bytes(self) -> int:
@@ -169,7 +175,7 @@ def survey_group(group: tuple[int, list[Source]], job: WindowsJob) -> tuple[int,
     number, sources = group
     surveys = []
     for source in sources:
-        surveys.append(survey_file(source, job.split, job.text_field))
+        surveys.append(survey_file(source))
         note(job.work, "surveyed", number, sum(survey.characters for survey in surveys))
     return number, surveys
 
@@ -216,7 +222,7 @@ def tokenise(group: tuple[int, dict[str, Any]], job: WindowsJob, reading: Readin
     for repeats in found["repeats"]:
         occurrences[repeats.file] |= dict(zip(repeats.documents.tolist(), repeats.occurrences.tolist(), strict=True))
     depends = [
-        job.record.settings,
+        job.rows_depend_on,
         [survey.digest for survey in surveys],
         [sorted(file.items()) for file in occurrences],
     ]
@@ -258,7 +264,7 @@ def encoder_of(store: str, digest: str) -> TextEncoder:
 def document_chunks(survey: Survey, occurrences: dict[int, int], job: WindowsJob) -> Iterator[tuple[str, str]]:
     """The text of one file's usable documents, in chunks, each with its document's name."""
     usable = -1
-    for number, pieces in enumerate(read_documents(survey.source, job.split, job.text_field)):
+    for number, pieces in enumerate(read_documents(survey.source)):
         if number in survey.unused:
             continue
         usable += 1
@@ -350,7 +356,7 @@ def plan_shards(cuts: list[Cut], job: WindowsJob, reading: Reading) -> Plan:
     }
     contents = sorted(str(entry["digest"]) for entry in reading.inputs)
     note(job.work, "shards", 0, shards)
-    stamp = fingerprint({"settings": job.record.settings, "inputs": contents, "shards": shards})
+    stamp = fingerprint(job.rows_depend_on | {"inputs": contents, "shards": shards})
     return Plan(parts, shards, orders, counts, stamp)
 
 

@@ -1,0 +1,16 @@
+"""A worker process of a local run: Beam's own, without its log of every start and end.
+
+What fails in a worker is raised where the graph was started, and said there once, so it is not printed here too. A
+crash of the interpreter itself still is: that goes past sys.stderr.
+"""
+
+import logging
+import os
+import sys
+
+if __name__ == "__main__":
+    logging.disable(logging.ERROR)
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    from apache_beam.runners.worker import sdk_worker_main
+
+    sdk_worker_main.main(sys.argv)

@@ -1,0 +1,67 @@
+from collections import Counter
+
+import pytest
+from scipy import stats
+
+from pipeline.builtin_corpora import ALPHABET, SPLITS, Sums, is_correct, parse_sums, python_docs
+from pipeline.errors import UserError
+from pipeline.tokenizer import character_tokenizer
+
+
+def lines(sums: Sums, split: str) -> list[str]:
+    return "".join(sums.texts(split)).splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3, 9])
+def test_every_line_is_a_true_sum_of_fixed_width(digits):
+    sums = Sums(digits, 20_000)
+    found = lines(sums, "train")
+    assert len(found) == 20_000
+    assert {len(line) for line in found} == {sums.line_length}
+    assert all(line[sums.context_length - 1] == "=" and is_correct(line) for line in found)
+
+
+def test_the_form_is_most_significant_digit_first_with_leading_zeros():
+    assert all(is_correct(line) for line in ("042+979=1021\n", "000+001=0001", "9+9=18"))
+    assert not any(is_correct(line) for line in ("042+979=1022\n", "42+979=1021", "042+979=21", "1+1", "", "a+b=cc"))
+
+
+def test_splits_are_disjoint_and_all_pairs_occur():
+    found = {split: set(lines(Sums(2, 200_000), split)) for split in SPLITS}
+    assert not (found["train"] & found["valid"])
+    assert not (found["train"] & found["test"])
+    assert not (found["valid"] & found["test"])
+    assert sum(map(len, found.values())) == 10_000
+    assert len(found["train"]) == pytest.approx(8000, rel=0.02)
+
+
+def test_pairs_are_drawn_evenly():
+    counts = Counter(lines(Sums(1, 50_000), "train"))
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def test_a_longer_corpus_begins_with_the_shorter_one():
+    assert lines(Sums(3, 30_000), "valid")[:1000] == lines(Sums(3, 1000), "valid")
+
+
+def test_parameters_come_from_the_inputs_name():
+    assert parse_sums("builtin:sums") == Sums(3, None)
+    assert parse_sums("builtin:sums:digits=5:lines=70") == Sums(5, 70)
+    for bad in ("builtin:sums:digits=0", "builtin:sums:digits=x", "builtin:sums:size=3", "builtin:sums:digits=10"):
+        with pytest.raises(UserError, match=bad):
+            parse_sums(bad)
+
+
+def test_every_character_is_one_piece():
+    encoder = character_tokenizer(ALPHABET)
+    assert encoder.encode(["042+979=1021\n"]) == [[0, 4, 2, 10, 9, 7, 9, 11, 1, 0, 2, 1, 12]]
+    assert encoder.decode(range(13)) == ALPHABET
+    assert (encoder.eos_token_id, encoder.vocabulary_size) == (13, 14)
+
+
+def test_python_docs_are_there_and_disjoint():
+    found = {split: set(python_docs(split)) for split in SPLITS}
+    assert all(found.values())
+    assert not (found["train"] & found["valid"])
+    assert not (found["train"] & found["test"])
+    assert sum(map(len, found["train"])) > 200_000

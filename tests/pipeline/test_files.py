@@ -1,0 +1,67 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline import files
+from pipeline.errors import UserError
+
+
+@pytest.fixture(params=["local", "memory", "file"])
+def folder(request, tmp_path):
+    return {"local": str(tmp_path), "memory": f"memory://{tmp_path.name}", "file": f"file://{tmp_path}"}[request.param]
+
+
+def test_put_read_list_and_remove_are_the_same_everywhere(folder):
+    files.put(files.join(folder, "a", "x.bin"), b"one")
+    files.put(files.join(folder, "a", "x.bin"), b"two")
+    files.put(files.join(folder, "b", "y.bin"), b"3")
+    assert files.read(files.join(folder, "a", "x.bin")) == b"two"
+    assert files.names_in(folder) == ["a", "b"]
+    assert files.names_in(files.join(folder, "a")) == ["x.bin"]
+    found = files.glob(files.join(folder, "*", "[xy].bin"))
+    assert [files.read(url) for url in found] == [b"two", b"3"]
+    assert files.glob(files.join(folder, "a", "x.bin")) == [files.join(folder, "a", "x.bin")]
+    assert files.glob(files.join(folder, "a")) == []
+    with files.open_random(files.join(folder, "a", "x.bin")) as file:
+        file.seek(1)
+        assert file.read() == b"wo"
+    files.remove(files.join(folder, "a"))
+    files.remove(files.join(folder, "nothing"))
+    assert not files.exists(files.join(folder, "a", "x.bin"))
+    assert files.names_in(files.join(folder, "a")) == []
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    target = tmp_path / "x.bin"
+    files.put(str(target), b"old")
+    limited = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"  # the operating system refuses larger files
+        f"from pipeline import files; files.put({str(target)!r}, b'n' * 5000)"
+    )
+    ended = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True)
+    assert "File too large" in ended.stderr
+    assert target.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.bin"]
+
+
+def test_what_killed_writers_left_is_removed_and_nothing_else(tmp_path):
+    (tmp_path / "shards").mkdir()
+    left, kept = tmp_path / "shards" / ".00001.parquet.ab12.tmp", tmp_path / "shards" / "00000.parquet"
+    left.write_bytes(b"half")
+    kept.write_bytes(b"whole")
+    files.remove_temporaries(str(tmp_path))
+    assert kept.exists()
+    assert not left.exists()
+
+
+def test_a_url_of_no_filesystem_is_named():
+    with pytest.raises(UserError, match="nosuch://x/y: no filesystem"):
+        files.resolve("nosuch://x/y")
+
+
+def test_paths_are_joined_as_urls_and_as_paths():
+    assert files.join("gs://bucket/a/", "b", "c") == "gs://bucket/a/b/c"
+    assert files.join(str(Path("/")), "b") == "/b"

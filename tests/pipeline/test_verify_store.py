@@ -1,0 +1,151 @@
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.manifest import read_manifest
+from pipeline.verify_store import main, verify
+from tests.conftest import run, shard_bytes
+
+
+@pytest.fixture
+def store(windows, texts):
+    return Path(windows(texts / "*", flags="--shards 5"))
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0x10
+    path.write_bytes(data)
+
+
+def identities(store: Path) -> dict[str, tuple[int, int]]:
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (store / "shards").iterdir()}
+
+
+def damage_flip(store: Path) -> set[str]:
+    for number in (1, 3):
+        path = store / f"shards/0000{number}.parquet"
+        flip(path, random.Random(number).randrange(path.stat().st_size))
+    return {"shards/00001.parquet", "shards/00003.parquet"}
+
+
+def damage_missing(store: Path) -> set[str]:
+    (store / "shards/00002.parquet").unlink()
+    return {"shards/00002.parquet"}
+
+
+def damage_extra(store: Path) -> set[str]:
+    shutil.copy(store / "shards/00000.parquet", store / "shards/00005.parquet")
+    return {"shards/00005.parquet"}
+
+
+def damage_truncated(store: Path) -> set[str]:
+    path = store / "shards/00004.parquet"
+    path.write_bytes(path.read_bytes()[:-100])
+    return {"shards/00004.parquet"}
+
+
+def damage_swapped(store: Path) -> set[str]:
+    a, b, c = (store / f"shards/{name}" for name in ("00000.parquet", "00001.parquet", "tmp"))
+    a.rename(c)
+    b.rename(a)
+    c.rename(b)
+    return {"shards/00000.parquet", "shards/00001.parquet"}
+
+
+def damage_manifest(store: Path) -> set[str]:
+    path = store / "manifest.json"
+    path.write_bytes(path.read_bytes()[:-200])
+    return {"manifest.json"}
+
+
+def damage_tokenizer(store: Path) -> set[str]:
+    path = store / "tokenizer/tokenizer.json"
+    content = json.loads(path.read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    path.write_text(json.dumps(content))
+    return {"tokenizer"}
+
+
+def damage_record(store: Path) -> set[str]:
+    (store / "command.json").write_text("{")
+    return {"command.json"}
+
+
+DAMAGES = [
+    *[damage_flip, damage_missing, damage_extra, damage_truncated, damage_swapped, damage_manifest],
+    *[damage_tokenizer, damage_record],
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_each_damage_is_named_and_repair_makes_exactly_that_again(store, damage, capfd):
+    bytes_before, identities_before = shard_bytes(str(store)), identities(store)
+    digest = read_manifest(str(store)).digest
+    damaged = damage(store)
+    capfd.readouterr()
+    assert main([str(store)]) == 1
+    named = {line.split(": ")[0].removeprefix(f"{store}/") for line in capfd.readouterr().out.splitlines()[:-1]}
+    assert named == damaged
+    assert main([str(store), "--repair"]) == 0
+    assert "5 shards" in capfd.readouterr().out
+    assert shard_bytes(str(store)) == bytes_before
+    assert read_manifest(str(store)).digest == digest
+    kept = set(bytes_before) - {name.removeprefix("shards/") for name in damaged}
+    after = identities(store)
+    assert {name: after[name] for name in kept} == {name: identities_before[name] for name in kept}
+
+
+def test_everything_at_once(store):
+    before = shard_bytes(str(store))
+    for damage in (damage_flip, damage_missing, damage_extra, damage_manifest):
+        damage(store)
+    assert main([str(store), "--repair"]) == 0
+    assert shard_bytes(str(store)) == before
+
+
+def test_every_flipped_byte_is_found(store):
+    shard = store / "shards/00002.parquet"
+    whole = shard.read_bytes()
+    positions = sorted({0, len(whole) - 1, *random.Random(0).sample(range(len(whole)), 40)})
+    for position in positions:
+        flip(shard, position)
+        assert [problem.file for problem in verify(str(store))] == ["shards/00002.parquet"]
+        shard.write_bytes(whole)
+    assert verify(str(store)) == []
+
+
+def test_a_store_that_moved_is_repaired_where_it_is(store, tmp_path):
+    moved = tmp_path / "elsewhere" / "store"
+    moved.parent.mkdir()
+    shutil.move(store, moved)
+    (moved / "shards/00000.parquet").unlink()
+    assert main([str(moved), "--repair"]) == 0
+    assert not store.exists()
+
+
+def test_an_unfinished_store_is_named_and_finished(store):
+    (store / "manifest.json").unlink()
+    (store / "shards/00001.parquet").unlink()
+    assert [problem.file for problem in verify(str(store))] == ["manifest.json"]
+    assert main([str(store), "--repair"]) == 0
+
+
+def test_text_that_is_gone_is_named_and_nothing_more_is_lost(store, texts):
+    (store / "shards/00001.parquet").unlink()
+    shutil.rmtree(texts)
+    ended = run("pipeline/verify_store.py", store, "--repair")
+    assert ended.returncode == 2
+    assert "no file matches" in ended.stderr
+    assert len(list((store / "shards").iterdir())) == 4
+    assert read_manifest(str(store)).rows > 0
+
+
+def test_what_is_no_store_ends_with_code_2(tmp_path):
+    ended = run("pipeline/verify_store.py", tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr == f"error: {tmp_path}: not a store, there is neither manifest.json nor command.json in it\n"
