@@ -77,7 +77,7 @@ def put(url: str, data: bytes | pa.Buffer) -> None:
     """Writes a whole file or nothing: to a temporary name, flushed, renamed; on object stores one upload."""
     system, path = resolve(url)
     folder, name = path.rsplit("/", 1)
-    if system.type_name.split("::")[-1] in OBJECT_STORES or any(kind in OBJECT_STORES for kind in _protocols(system)):
+    if _is_object_store(system):
         with system.open_output_stream(path, compression=None) as stream:
             stream.write(data)
         return
@@ -96,10 +96,10 @@ def put(url: str, data: bytes | pa.Buffer) -> None:
         raise
 
 
-def _protocols(system: fs.FileSystem) -> tuple[str, ...]:
-    handler: Any = getattr(system, "handler", None)
-    protocol = getattr(getattr(handler, "fs", None), "protocol", ())
-    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+def _is_object_store(system: fs.FileSystem) -> bool:
+    handler: Any = getattr(system, "handler", None)  # fsspec's filesystems name their own protocols
+    protocol = getattr(getattr(handler, "fs", None), "protocol", system.type_name)
+    return not OBJECT_STORES.isdisjoint([protocol] if isinstance(protocol, str) else protocol)
 
 
 def _put_local(folder: str, temporary: str, path: str, data: bytes | pa.Buffer) -> None:
@@ -118,7 +118,10 @@ def _put_local(folder: str, temporary: str, path: str, data: bytes | pa.Buffer) 
 def names_in(folder: str) -> list[str]:
     """Names of the files and folders directly in a folder, sorted; none where the folder does not exist."""
     system, path = resolve(folder)
-    return sorted(entry.base_name for entry in system.get_file_info(fs.FileSelector(path, allow_not_found=True)))
+    # An object store has no folders of its own: what lies deeper shows that there is one.
+    selector = fs.FileSelector(path, recursive=_is_object_store(system), allow_not_found=True)
+    below = (entry.path.removeprefix(path).strip("/") for entry in system.get_file_info(selector))
+    return sorted({name.split("/")[0] for name in below})
 
 
 def remove(url: str) -> None:
