@@ -12,19 +12,22 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from pipeline import files
 from pipeline.builtin_corpora import ALPHABET, parse_sums
 from pipeline.documents import FORMATS, Rejected, Source, find_sources, read_documents
-from pipeline.errors import UserError, exit_with
+from pipeline.errors import Obstructed, UserError, exit_with
 from pipeline.lock import writing
 from pipeline.manifest import MANIFEST, Manifest, Record, read_manifest, read_record
-from pipeline.output import REJECTS, WORK, abandon, begin, finished_store
+from pipeline.output import REJECTS, WORK, abandon, begin, finished_store, remove_store
 from pipeline.progress import noted, showing
 from pipeline.shards import SHARDS
 from pipeline.store import Store
+from pipeline.survey import survey_file
 from pipeline.tokenizer import TOKENIZER_FOLDER, TextEncoder, character_tokenizer, load_tokenizer, train_tokenizer
+from pipeline.windows_job import WindowsJob
 
 WINDOW = 160
 STRIDE = 40
@@ -42,15 +45,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     record = Record(["pipeline/make_windows.py", *arguments], os.getcwd(), row_settings(options, sources, encoder))
     with writing(options.output):
         if (manifest := finished_store(options.output, record, options.overwrite)) is not None:
-            print(f"{options.output}: finished before, nothing to do")
-            describe(options.output, manifest)
-            return
+            if (changed := changed_input(sources, manifest)) is None:
+                print(f"{options.output}: finished before, nothing to do")
+                describe(options.output, manifest)
+                return
+            if not options.overwrite:
+                raise UserError(f"{changed}: it has changed since {options.output} was made from it: see --overwrite")
+            remove_store(options.output)
         fresh = read_record(options.output) is None
         begin(options.output, record)
         try:
             encoder = encoder or train(options, sources)
             encoder.save(files.join(options.output, TOKENIZER_FOLDER))
             run_graph(options, record, sources, encoder, rest)
+        except Obstructed:
+            raise
         except UserError:
             if fresh and not files.names_in(files.join(options.output, SHARDS)):
                 abandon(options.output)
@@ -171,6 +180,17 @@ def row_settings(options: argparse.Namespace, sources: list[Source], encoder: Te
     }
 
 
+def changed_input(sources: list[Source], manifest: Manifest) -> str | None:
+    """An input file that was written after the store and no longer holds what the store was made from."""
+    made = {entry["digest"] for entry in manifest.inputs}
+    for source in sources:
+        written = files.info(source.url).mtime if source.bytes is not None else None
+        later = written is not None and written > datetime.fromisoformat(manifest.created)
+        if later and survey_file(source).digest not in made:
+            return source.url
+    return None
+
+
 def train(options: argparse.Namespace, sources: list[Source]) -> TextEncoder:
     """A tokenizer of the input's own, or the one that a killed run of this command trained."""
     folder = files.join(options.output, TOKENIZER_FOLDER)
@@ -200,7 +220,7 @@ def run_graph(
 ) -> None:
     """Surveys, tokenises, cuts and writes, wherever Beam's options say."""
     from pipeline import beam_runner  # seconds to import: not for --help, nor where nothing is to be done
-    from pipeline.windows_graph import MakeWindows, WindowsJob
+    from pipeline.windows_graph import MakeWindows
 
     names = ("output", "corpus", "split", "window", "stride", "seed", "shards", "limit", "deduplicate")
     job = WindowsJob(

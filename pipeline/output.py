@@ -8,7 +8,7 @@ from pipeline.tokenizer import TOKENIZER_FOLDER
 
 WORK = ".work"  # what a run needs until it is finished
 REJECTS = "rejects"
-OURS = (MANIFEST, RECORD, SHARDS, TOKENIZER_FOLDER, WORK, REJECTS)
+OURS = (MANIFEST, SHARDS, TOKENIZER_FOLDER, WORK, REJECTS, RECORD)  # in the order in which they are removed
 
 
 def finished_store(output: str, record: Record, overwrite: bool) -> Manifest | None:
@@ -18,11 +18,10 @@ def finished_store(output: str, record: Record, overwrite: bool) -> Manifest | N
     """
     there = read_record(output)
     if there is None:
-        strange = [name for name in files.names_in(output) if name not in OURS and not name.endswith(".tmp")]
-        if strange or files.exists(files.join(output, MANIFEST)):
-            found = strange[0] if strange else f"{MANIFEST} without {RECORD}"
-            raise UserError(f"--output {output}: there is something else in this folder ({found}): choose another one")
-        remove_store(output)
+        if strange := [name for name in files.names_in(output) if not name.endswith(".tmp")]:
+            raise UserError(
+                f"--output {output}: there is something else in this folder ({strange[0]}): choose another one"
+            )
     elif there.settings != record.settings:
         if not overwrite:
             raise UserError(
@@ -34,7 +33,10 @@ def finished_store(output: str, record: Record, overwrite: bool) -> Manifest | N
         return None
     manifest = read_manifest(output)
     whole = all(files.info(files.join(output, shard.file)).size == shard.bytes for shard in manifest.shards)
-    return manifest if whole and files.is_file(files.join(output, TOKENIZER_FOLDER, "tokenizer.json")) else None
+    if not whole or not files.is_file(files.join(output, TOKENIZER_FOLDER, "tokenizer.json")):
+        return None
+    files.remove(files.join(output, WORK))  # there is one if the last run was killed in its last moment
+    return manifest
 
 
 def begin(output: str, record: Record) -> None:
@@ -51,7 +53,7 @@ def abandon(output: str) -> None:
 
 
 def remove_store(output: str) -> None:
-    """Removes a store, its manifest first: what remains if that is interrupted is not taken for a store."""
+    """Removes a store, its manifest first and its record last: what remains, if that is interrupted, can be told."""
     for name in OURS:
         files.remove(files.join(output, name))
     files.remove_temporaries(output)

@@ -36,23 +36,33 @@ class PartBuffer:
         self.dtype = TOKEN_TYPES[token_bytes]
         self.tables: list[pa.Table] = []
         self.rows = 0
+        self.smallest = np.empty(0, np.uint64)
 
     def add(self, windows: Windows) -> None:
         ids = window_ids(self.corpus, self.split, windows)
+        order = shuffled_order(ids, self.seed)
         columns = {
-            "order": shuffled_order(ids, self.seed),
+            "order": order,
             "window_id": _fixed(ids.view(np.uint8), 16),
             "document": pa.array(windows.documents),
             "offset": windows.offsets,
             "tokens": _fixed(windows.tokens.astype(self.dtype), windows.tokens.shape[1] * self.dtype.itemsize),
         }
-        self.tables.append(pa.table(columns))
-        self.rows += len(windows.documents)
+        table = pa.table(columns)
+        if self.most is not None:
+            table = table.filter(self._within_limit(order))
+        self.tables.append(table)
+        self.rows += len(table)
+
+    def _within_limit(self, order: U64) -> np.ndarray:
+        """Which windows are still among the `most` first of all that were added."""
+        self.smallest = np.sort(np.concatenate([self.smallest, order]))[: self.most]
+        return order <= self.smallest[-1]
 
     def write(self, url: str) -> Part:
-        """Writes the collected windows, sorted, and forgets them; with a limit, only those that can be within it."""
+        """Writes the collected windows, sorted, and forgets them."""
         table = pa.concat_tables(self.tables)
-        table = table.take(pc.sort_indices(table["order"]))[: self.most]
+        table = table.take(pc.sort_indices(table["order"]))
         self.tables, self.rows = [], 0
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="none", use_dictionary=["document"], row_group_size=GROUP_ROWS)

@@ -15,6 +15,7 @@ from pipeline.errors import UserError
 
 DIGEST_BYTES = 16
 BUCKETS = 16
+MOST_LISTED = 10_000  # rejects of one file that are described one by one; all are counted
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,14 @@ class Reject:
 
 @dataclass(frozen=True)
 class Survey:
-    """One input file. `digests` are those of its usable documents, in order; `unused` are the others' numbers."""
+    """One input file. `digests` are those of its usable documents, in order; `unused` has a 1 for each other one."""
 
     source: Source
     documents: int
     digests: bytes
-    unused: frozenset[int]
-    rejects: tuple[Reject, ...]
+    unused: bytes
+    rejects: list[Reject]
+    rejected: int
     characters: int
 
     @property
@@ -55,7 +57,7 @@ class Repeats:
 
 def survey_file(source: Source) -> Survey:
     """Reads one input file and says what is in it."""
-    digests, unused, rejects, number, characters = bytearray(), set(), [], -1, 0
+    digests, unused, rejects, rejected, characters = bytearray(), bytearray(), [], 0, 0
     for number, pieces in enumerate(read_documents(source)):
         digest, blank, length = hashlib.blake2b(digest_size=DIGEST_BYTES), True, 0
         try:
@@ -63,24 +65,25 @@ def survey_file(source: Source) -> Survey:
                 blank = blank and not piece.strip()
                 digest.update(piece.encode())
                 length += len(piece)
-        except Rejected as rejected:
-            rejects.append(Reject(source.url, number, rejected.offset, rejected.reason))
-            unused.add(number)
+        except Rejected as error:
+            rejected += 1
+            if rejected <= MOST_LISTED:
+                rejects.append(Reject(source.url, number, error.offset, error.reason))
+            unused.append(1)
             continue
-        if blank:
-            unused.add(number)
-        else:
+        unused.append(blank)
+        if not blank:
             digests += digest.digest()
             characters += length
-    return Survey(source, number + 1, bytes(digests), frozenset(unused), tuple(rejects), characters)
+    return Survey(source, len(unused), bytes(digests), bytes(unused), rejects, rejected, characters)
 
 
-def check_rejects(rejects: list[Reject], documents: int, most: float) -> None:
+def check_rejects(rejects: list[Reject], rejected: int, documents: int, most: float) -> None:
     """Stops a run that would leave out more than the share `most` of its documents."""
-    if len(rejects) > most * documents:
+    if rejected > most * documents:
         first = min(rejects, key=lambda reject: (reject.file, reject.document))
         raise UserError(
-            f"{len(rejects)} of {documents} documents cannot be used, more than --max_reject_fraction {most:g} allows; "
+            f"{rejected} of {documents} documents cannot be used, more than --max_reject_fraction {most:g} allows; "
             f"the first is in {first.file} at {first.byte_offset}: {first.reason}"
         )
 

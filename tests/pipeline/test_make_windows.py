@@ -8,15 +8,17 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from pipeline import files, make_windows, verify_store, windows_graph
+from pipeline import files, make_windows, tokenise, verify_store, windows_graph
 from pipeline import tokenizer as tokenizer_module
 from pipeline.errors import UserError
 from pipeline.manifest import read_manifest
 from pipeline.store import Store
 from pipeline.verify_store import verify
+from pipeline.windows_job import WindowsJob
 from tests.conftest import DATA, command, free_port, run, serving, shard_bytes, words
 from tests.killing import storm, timed
 
@@ -55,8 +57,8 @@ def found_rows(store: str) -> Counter:
 
 def test_the_store_holds_every_window_of_the_text_and_nothing_else(windows, texts, tokenizer, monkeypatch):
     monkeypatch.setattr(tokenizer_module, "CHUNK", 300)
-    monkeypatch.setattr(windows_graph, "BATCH_CHARACTERS", 2000)
-    monkeypatch.setattr(windows_graph, "PART_ROWS", 200)
+    monkeypatch.setattr(tokenise, "BATCH_CHARACTERS", 2000)
+    monkeypatch.setattr(tokenise, "PART_ROWS", 200)
     store = windows(texts / "*")
     assert found_rows(store) == expected_rows(sorted(texts.iterdir()), tokenizer, 16, 4)
     manifest = read_manifest(store)
@@ -150,7 +152,7 @@ def test_another_seed_shuffles_otherwise(windows, texts):
 
 
 def test_a_limit_takes_the_first_windows_of_the_shuffled_order(windows, texts, monkeypatch):
-    monkeypatch.setattr(windows_graph, "PART_ROWS", 300)
+    monkeypatch.setattr(tokenise, "PART_ROWS", 300)
     whole, some = Store(windows(texts / "*")), Store(windows(texts / "*", output="some", flags="--limit 500"))
     ids = [row["window_id"] for row in whole.rows(["window_id"])]
     assert [row["window_id"] for row in some.rows(["window_id"])] == ids[:500]
@@ -239,6 +241,30 @@ def test_other_settings_are_refused_by_name_and_replaced_on_request(windows, tex
     assert verify(store) == []
 
 
+def test_text_that_changed_since_is_noticed_even_at_the_same_size(windows, texts):
+    store = windows(texts / "*")
+    before = read_manifest(store).digest
+    text = (texts / "0.txt").read_text()
+    later = time.time() + 10
+    (texts / "0.txt").write_text(text)
+    os.utime(texts / "0.txt", (later, later))
+    windows(texts / "*")  # touched, but the same
+    (texts / "0.txt").write_text(text[::-1])
+    os.utime(texts / "0.txt", (later, later))
+    with pytest.raises(UserError, match=r"0.txt: it has changed since .*store was made from it: see --overwrite"):
+        windows(texts / "*")
+    windows(texts / "*", flags="--overwrite")
+    assert read_manifest(store).digest != before
+    assert verify(store) == []
+
+
+def test_shards_too_many_that_an_unfinished_run_left_are_removed(windows, texts):
+    store = Path(windows(texts / "*"))
+    shutil.copy(store / "shards/00000.parquet", store / "shards/00009.parquet")
+    (store / "manifest.json").unlink()
+    assert verify(windows(texts / "*")) == []
+
+
 def test_a_folder_with_something_else_in_it_is_left_alone(windows, texts, tmp_path):
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "thesis.tex").write_text("years of work")
@@ -282,6 +308,16 @@ def test_bad_input_ends_the_command_with_one_line_and_code_2(texts, tokenizer, t
         assert f"{texts}/bad.txt at 5: invalid UTF-8" in line
         assert ended.stdout == ""
         assert sorted(os.listdir(tmp_path)) == ["texts"]
+
+
+def test_a_limit_spills_little_more_than_it_keeps():
+    from pipeline.parts import PartBuffer
+    from pipeline.windows import Windows
+
+    buffer = PartBuffer("c", "s", 0, 2, most=100)
+    for batch in range(50):
+        buffer.add(Windows(["d"] * 200, np.arange(200) + 200 * batch, np.zeros((200, 4), np.int32)))
+    assert 100 <= buffer.rows < 1000  # of 10,000
 
 
 def test_a_file_that_cannot_be_read_is_named(windows, texts):
@@ -349,7 +385,7 @@ def test_work_that_was_done_is_not_done_again(windows, texts, monkeypatch):
         raise RuntimeError("power cut")
 
     counted("write_shard")
-    counted("cut_windows")
+    counted("cut_windows", tokenise)
     with monkeypatch.context() as patch:
         patch.setattr(windows_graph, "write_manifest", broken)
         with pytest.raises(RuntimeError, match="power cut"):
@@ -366,10 +402,10 @@ def test_text_that_changes_under_a_run_is_noticed(texts, tokenizer):
 
     source = Source(str(texts / "0.txt"), "text", "train")
     survey = survey_file(source)
-    job = windows_graph.WindowsJob(*[None] * 8, False, 0, True, {}, "", None)
+    job = WindowsJob(*[None] * 8, False, 0, True, {}, "", None)
     (texts / "0.txt").write_text("changed")
     with pytest.raises(UserError, match=r"0.txt: it changed while it was being read"):
-        list(windows_graph.document_chunks(survey, {}, job))
+        list(tokenise.document_chunks(survey, {}, job))
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(big_text, tokenizer, tmp_path):

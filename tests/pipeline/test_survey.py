@@ -11,7 +11,7 @@ from pipeline.survey import Reject, Survey, check_rejects, find_repeats, spread_
 
 def survey_of(documents: list[int]) -> Survey:
     digests = b"".join(document.to_bytes(16, "little") for document in documents)
-    return Survey(Source("f", "text", "train"), len(documents), digests, frozenset(), (), 0)
+    return Survey(Source("f", "text", "train"), len(documents), digests, bytes(len(documents)), [], 0, 0)
 
 
 def occurrences(groups: list[list[list[int]]]) -> dict[tuple[int, int], list[int]]:
@@ -73,9 +73,9 @@ def test_within_a_file_the_first_one_keeps_the_plain_name():
 
 def test_too_many_rejects_stop_a_run_and_name_the_first():
     rejects = [Reject("b.txt", 0, 17, "NUL byte"), Reject("a.txt", 2, 5, "invalid UTF-8")]
-    check_rejects(rejects, 200, 0.01)
+    check_rejects(rejects, 2, 200, 0.01)
     with pytest.raises(UserError, match=r"2 of 199 documents .*--max_reject_fraction 0.01.*a.txt at 5: invalid UTF-8"):
-        check_rejects(rejects, 199, 0.01)
+        check_rejects(rejects, 2, 199, 0.01)
 
 
 def test_digests_are_compared_whole():

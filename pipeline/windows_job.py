@@ -1,0 +1,42 @@
+"""What every worker that makes a windows store has to know."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline import files
+from pipeline.manifest import Record
+from pipeline.output import WORK
+
+
+@dataclass(frozen=True)
+class WindowsJob:
+    """What every worker knows: the settings that the rows depend on, and where things are."""
+
+    output: str
+    corpus: str
+    split: str
+    window: int
+    stride: int
+    seed: int
+    shards: int | None
+    limit: int | None
+    deduplicate: bool
+    max_reject_fraction: float
+    cut_documents: bool
+    tokenizer: dict[str, Any]
+    encoding: str
+    record: Record
+
+    @property
+    def work(self) -> str:
+        return files.join(self.output, WORK)
+
+    @property
+    def rows_depend_on(self) -> dict[str, Any]:
+        """All but the text itself and the number of shards: file names, for one, are no part of a row."""
+        names = ("corpus", "split", "window", "stride", "seed", "limit", "deduplicate", "encoding")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def token_bytes(self) -> int:
+        return 2 if self.tokenizer["vocabulary_size"] <= 1 << 16 else 4
