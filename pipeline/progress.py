@@ -50,9 +50,9 @@ def showing(poll: Callable[[], tuple[str, int, int | None]], unit: str, on: bool
                     stage, done, total = poll()
                 except OSError:
                     continue  # a folder that a worker is just removing
-                if stage != bar.desc.removesuffix(": "):
+                if stage != bar.desc:
                     bar.reset(total)
-                    bar.set_description(stage, refresh=False)
+                    bar.set_description_str(stage, refresh=False)
                 bar.total, bar.n = total, done
                 bar.refresh()
 
