@@ -129,6 +129,19 @@ def test_gpt2s_two_files_are_a_tokenizer(tokenizer, tmp_path):
     assert loaded.digest == encoder.digest
 
 
+def test_what_only_transformers_can_read_is_left_to_it(tokenizer, tmp_path):
+    encoder = load_tokenizer(tokenizer)
+    model = json.loads(encoder.backend.to_str())["model"]
+    merges = "\n".join(" ".join(merge) for merge in model["merges"])
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"] | {END_OF_TEXT: 399}))
+    (tmp_path / "merges.txt").write_text(f"#version: 0.2\n{merges}\n")
+    config = {"tokenizer_class": "GPT2Tokenizer", "eos_token": END_OF_TEXT}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    loaded = load_tokenizer(str(tmp_path))
+    assert loaded.encode([words(500, 3)]) == encoder.encode([words(500, 3)])
+    assert loaded.digest == encoder.digest
+
+
 @pytest.mark.skipif(not DATA.exists(), reason="GPT-2's own BPE is not part of the project")
 def test_gpt2s_own_bpe():
     encoder = load_tokenizer(str(DATA / "gpt2-bpe"))
