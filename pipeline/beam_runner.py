@@ -1,6 +1,5 @@
 """Running a Beam graph: on this machine by default, anywhere with Beam's own options."""
 
-import argparse
 import difflib
 import logging
 import shlex
@@ -11,8 +10,10 @@ logging.disable(logging.WARNING)  # importing Beam warns of cloud libraries that
 import apache_beam as beam  # noqa: E402
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions  # noqa: E402
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner  # noqa: E402
+from apache_beam.runners.runner import create_runner  # noqa: E402
 from apache_beam.transforms.environments import SubprocessSDKEnvironment  # noqa: E402
 
+from pipeline.command_line import Parser  # noqa: E402
 from pipeline.errors import UserError, user_error_in  # noqa: E402
 
 logging.disable(logging.NOTSET)
@@ -20,15 +21,25 @@ logging.disable(logging.NOTSET)
 
 def beam_options(arguments: Sequence[str]) -> PipelineOptions:
     """Beam's options from what is left of a command line; an option that Beam does not know is a UserError."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = Parser(add_help=False)
     for owner in {cls.__name__: cls for cls in PipelineOptions.__subclasses__()}.values():
         owner._add_argparse_args(parser)
     _, unknown = parser.parse_known_args(list(arguments))
     if unknown:
+        if not unknown[0].startswith("-"):
+            raise UserError(f"{unknown[0]}: not an option: quote the pattern of --input, or repeat the flag")
         known = [flag for action in parser._actions for flag in action.option_strings]
         near = difflib.get_close_matches(unknown[0].split("=")[0], known, 1)
         raise UserError(f"unknown option {unknown[0]}" + (f": did you mean {near[0]}?" if near else ": see --help"))
-    return PipelineOptions(list(arguments))
+    options = PipelineOptions(list(arguments))
+    if options.view_as(DirectOptions).direct_num_workers < 0:
+        raise UserError("--direct_num_workers: at least 0, which is one a core")
+    if not is_local(options):
+        try:
+            create_runner(options.view_as(StandardOptions).runner)
+        except (ValueError, ImportError, AttributeError) as error:
+            raise UserError(f"--runner {options.view_as(StandardOptions).runner}: {error}") from None
+    return options
 
 
 def is_local(options: PipelineOptions) -> bool:
@@ -42,7 +53,7 @@ def local_runner(options: PipelineOptions) -> FnApiRunner:
     if in_process or direct.direct_running_mode == "multi_threading":
         return FnApiRunner()
     direct.direct_running_mode = "in_memory"  # or the runner would put its own noisier processes in place of these
-    worker = f"{shlex.quote(sys.executable)} -m pipeline.beam_worker"
+    worker = f"{shlex.quote(sys.executable)} -P -m pipeline.beam_worker"
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(worker))
 
 

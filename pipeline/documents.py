@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from pipeline import files
 from pipeline.builtin_corpora import builtin_documents
-from pipeline.errors import UserError
+from pipeline.errors import UserError, first_line
 
 FORMATS = ("auto", "text", "jsonl", "parquet", "wikitext")
 EXTENSIONS = {
@@ -52,6 +52,7 @@ class Source:
     text_field: str = "text"
     encoding: str = "utf-8"
     bytes: int | None = None
+    modified: int | None = None
 
 
 def read_documents(source: Source) -> Iterator[Iterable[str]]:
@@ -84,11 +85,13 @@ def _decode_stream(source: Source) -> Iterator[str]:
             held = len(decoder.getstate()[0])
             try:
                 text = decoder.decode(block, final=not block)
-            except UnicodeDecodeError as error:
-                raise _badly_encoded(source, position - held + error.start) from None
-            if "\0" in text:
-                raise Rejected("NUL byte", position - held + len(text[: text.index("\0")].encode(source.encoding)))
-            yield text.removeprefix(BYTE_ORDER_MARK) if position == 0 else text
+            except UnicodeError as error:
+                raise _badly_encoded(source, position - held + getattr(error, "start", 0)) from None
+            if source.encoding != "utf-8":
+                text = _usable(text, position - held)
+            elif "\0" in text:
+                raise Rejected("NUL byte", position - held + len(text[: text.index("\0")].encode()))
+            yield _without_mark(text) if position == 0 else text
             position += len(block)
             if not block:
                 return
@@ -114,18 +117,19 @@ def _json_text(line: bytes, source: Source, position: int) -> Iterator[str]:
         row = json.loads(_decode(line, source, position))
     except (ValueError, RecursionError):
         raise Rejected("not JSON", position) from None
-    if not isinstance(row, dict) or not isinstance(row.get(source.text_field), str):
-        fields = ", ".join(row) if isinstance(row, dict) else type(row).__name__
-        raise Rejected(f"no text in field {source.text_field!r} (it has: {fields}; see --text_field)", position)
-    yield _usable(row[source.text_field], position)
+    text = row.get(source.text_field, 0) if isinstance(row, dict) else 0
+    if not isinstance(text, str | None):
+        fields = ", ".join(list(row)[:20]) if isinstance(row, dict) else type(row).__name__
+        raise Rejected(f"no text in field {source.text_field!r} (it has: {fields[:200]}; see --text_field)", position)
+    yield _usable(text or "", position)
 
 
 def _decode(data: bytes, source: Source, position: int) -> str:
     try:
         text = data.decode(source.encoding)
-    except UnicodeDecodeError as error:
-        raise _badly_encoded(source, position + error.start) from None
-    return text.removeprefix(BYTE_ORDER_MARK) if position == 0 else text
+    except UnicodeError as error:
+        raise _badly_encoded(source, position + getattr(error, "start", 0)) from None
+    return _without_mark(text) if position == 0 else text
 
 
 def _usable(text: str, position: int) -> str:
@@ -186,7 +190,7 @@ def _articles(lines: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, by
                 titles += 1
             article.append(pending)
             pending = None
-        if before and TITLE.match(numbered[1].decode(errors="replace").rstrip("\r\n")):
+        if before and TITLE.match(_without_mark(numbered[1].decode(errors="replace")).rstrip("\r\n")):
             pending = numbered
         else:
             article.append(numbered)
@@ -195,6 +199,10 @@ def _articles(lines: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, by
         article.append(pending)
     if article:
         yield article
+
+
+def _without_mark(text: str) -> str:
+    return text.removeprefix(BYTE_ORDER_MARK)
 
 
 def _joined(article: list[tuple[int, bytes]], source: Source) -> Iterator[str]:
@@ -211,18 +219,18 @@ def _read_builtin(source: Source) -> Iterator[Iterable[str]]:
 
 def _read_dataset(source: Source) -> Iterator[Iterable[str]]:
     for number, row in enumerate(_dataset_file(source)):
-        yield _dataset_text(row.get(source.text_field), number, source.text_field)
+        yield _dataset_text(row.get(source.text_field, 0), number, source.text_field)
 
 
 def _dataset_text(text: Any, row: int, text_field: str) -> Iterator[str]:
-    if not isinstance(text, str):
+    if not isinstance(text, str | None):
         raise Rejected(f"no text in column {text_field!r} (see --text_field)", row)
-    yield _usable(text, row)
+    yield _usable(text or "", row)
 
 
 def _read_dataset_wikitext(source: Source) -> Iterator[Iterable[str]]:
     """A data set whose rows are the lines of a WikiText file: the same articles as from the file."""
-    lines = (row[source.text_field].encode() for row in _dataset_file(source))
+    lines = (str(row.get(source.text_field) or "").encode() for row in _dataset_file(source))
     whole = (line if line.endswith(b"\n") else line + b"\n" for line in lines)
     yield from (_joined(article, source) for article in _articles(enumerate(whole)))
 
@@ -235,7 +243,7 @@ def _dataset(url: str, split: str) -> Any:
     try:
         found = datasets.load_dataset(name, config or None, streaming=True)
     except Exception as error:
-        raise UserError(f"--input {url}: the data set cannot be opened ({str(error).splitlines()[0]})") from None
+        raise UserError(f"--input {url}: the data set cannot be opened ({first_line(error)})") from None
     for candidate in (split, {"valid": "validation", "validation": "valid"}.get(split)):
         if candidate in found:
             return found[candidate]
@@ -262,10 +270,7 @@ def find_sources(
     patterns: Iterable[str], split: str, format: str = "auto", text_field: str = "text", encoding: str = "utf-8"
 ) -> list[Source]:
     """The input files that `--input` names, sorted, each readable; a UserError names one that is not."""
-    try:
-        encoding = codecs.lookup(encoding).name
-    except LookupError:
-        raise UserError(f"--encoding {encoding}: Python knows no such encoding: utf-8, latin-1, cp1252, …") from None
+    encoding = _text_encoding(encoding)
     found: dict[str, Source] = {}
     for pattern in patterns:
         if pattern.startswith("builtin:"):
@@ -274,12 +279,38 @@ def find_sources(
         elif pattern.startswith("hf:"):
             sources = _dataset_sources(pattern, split, format, text_field)
         else:
-            urls = files.glob(pattern)
-            sources = [Source(url, _format(url, format), split, text_field, encoding, _size(url)) for url in urls]
+            sources = [_file_source(url, split, format, text_field, encoding) for url in files.glob(pattern)]
             if not sources:
                 raise UserError(f"--input {pattern}: no file matches: check the path, and quote the pattern")
-        found |= {source.url: source for source in sources}
-    return [found[url] for url in sorted(found)]
+        found |= {files.identity(source.url): source for source in sources}
+    return sorted(found.values(), key=lambda source: source.url)
+
+
+def _text_encoding(name: str) -> str:
+    """An encoding's proper name; a UserError where it is none that text is written in."""
+    try:
+        if "a".encode(name).decode(name) == "a":
+            return codecs.lookup(name).name
+    except (LookupError, UnicodeError, ValueError):
+        pass
+    raise UserError(f"--encoding {name}: Python knows no such encoding of text: utf-8, latin-1, cp1252, …")
+
+
+def _file_source(url: str, split: str, format: str, text_field: str, encoding: str) -> Source:
+    """One file, found to be readable."""
+    try:
+        url.encode()
+        with files.open_stream(url) as stream:
+            stream.read(1)
+        info = files.info(url)
+    except UnicodeEncodeError:
+        raise UserError(f"--input {url}: a file's name must be UTF-8: rename it") from None
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(url, error) from None
+    kind = _format(url, format)
+    if kind in ("jsonl", "wikitext") and "a\n".encode(encoding) != b"a\n":
+        raise UserError(f"--encoding {encoding}: {url} is read line by line, which needs an encoding like ASCII's")
+    return Source(url, kind, split, text_field, encoding, info.size, info.mtime_ns)
 
 
 def _dataset_sources(pattern: str, split: str, format: str, text_field: str) -> list[Source]:
@@ -289,16 +320,6 @@ def _dataset_sources(pattern: str, split: str, format: str, text_field: str) -> 
     wiki = format == "wikitext" or (format == "auto" and bool(TITLE.match(first.rstrip("\r\n"))))
     kind = "dataset-wikitext" if wiki else "dataset"
     return [Source(f"{pattern}#{k}/{rows.num_shards}", kind, split, text_field) for k in range(rows.num_shards)]
-
-
-def _size(url: str) -> int | None:
-    """A file's bytes; a UserError where it cannot be read."""
-    try:
-        with files.open_stream(url) as stream:
-            stream.read(1)
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(url, error) from None
-    return files.info(url).size
 
 
 def _format(url: str, format: str) -> str:

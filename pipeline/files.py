@@ -42,6 +42,11 @@ def join(folder: str, *names: str) -> str:
     return "/".join([folder.rstrip("/") if folder != "/" else "", *names])
 
 
+def identity(url: str) -> str:
+    """One name for a file, however it was spelled."""
+    return os.path.realpath(resolve(url)[1]) if is_local(url) else url
+
+
 def info(url: str) -> fs.FileInfo:
     system, path = resolve(url)
     return system.get_file_info(path)
@@ -150,7 +155,7 @@ def remove_temporaries(folder: str) -> None:
 
 def glob(pattern: str) -> list[str]:
     """The files that a path, URL or pattern names, sorted; a folder is not a file."""
-    if not WILDCARDS.search(pattern):
+    if not WILDCARDS.search(pattern) or is_file(pattern):  # brackets can be part of a name
         return [pattern] if is_file(pattern) else []
     if "://" not in pattern:
         return sorted(path for path in local_glob.glob(pattern, recursive=True) if os.path.isfile(path))

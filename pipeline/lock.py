@@ -1,10 +1,11 @@
 """One writer a store."""
 
+import errno
 import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pipeline import files
 from pipeline.errors import UserError
@@ -19,9 +20,17 @@ def writing(store: str) -> Iterator[None]:
     if not files.is_local(store):
         yield
         return
-    _, folder = files.resolve(store)
-    path = f"{folder.rstrip('/')}.lock"  # beside the store, so that a refused run leaves no folder behind
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    folder, name = os.path.split(files.identity(store))
+    path = os.path.join(folder, f".{name}.lock")  # beside the store, so that a refused run leaves no folder behind
+    made = _missing_folders(folder)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        open(path, "a").close()
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+        yield  # nothing can be written here, by nobody
+        return
     while True:
         with open(path, "a+") as file:
             try:
@@ -39,7 +48,19 @@ def writing(store: str) -> Iterator[None]:
                 yield
             finally:
                 os.unlink(path)
+                for empty in made:
+                    with suppress(OSError):  # not empty: the store was made
+                        os.rmdir(empty)
             return
+
+
+def _missing_folders(folder: str) -> list[str]:
+    """A folder and those above it that do not exist, the deepest first."""
+    missing = []
+    while not os.path.exists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    return missing
 
 
 def _is_at(path: str, descriptor: int) -> bool:

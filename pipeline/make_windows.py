@@ -11,26 +11,39 @@ Beam's: --direct_num_workers 4 uses four processes, --runner DataflowRunner a fl
 import argparse
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from dataclasses import asdict
 from typing import Any
 
 from pipeline import files
 from pipeline.builtin_corpora import ALPHABET, parse_sums
+from pipeline.command_line import Parser
 from pipeline.documents import FORMATS, Rejected, Source, find_sources, read_documents
 from pipeline.errors import Obstructed, UserError, exit_with
 from pipeline.lock import writing
-from pipeline.manifest import MANIFEST, Manifest, Record, read_manifest, read_record
-from pipeline.output import REJECTS, WORK, abandon, begin, finished_store, remove_store
+from pipeline.manifest import MANIFEST, Manifest, Record, read_manifest
+from pipeline.output import REJECTS, WORK, abandon, begin, is_whole, store_there
 from pipeline.progress import noted, showing
-from pipeline.shards import SHARDS
+from pipeline.shards import SHARDS, fingerprint
 from pipeline.store import Store
 from pipeline.survey import survey_file
-from pipeline.tokenizer import TOKENIZER_FOLDER, TextEncoder, character_tokenizer, load_tokenizer, train_tokenizer
+from pipeline.tokenizer import (
+    TOKENIZER_FOLDER,
+    TextEncoder,
+    character_tokenizer,
+    chunks,
+    load_tokenizer,
+    train_tokenizer,
+)
 from pipeline.windows_job import WindowsJob
 
 WINDOW = 160
 STRIDE = 40
+RANGES = {"window": (2, 10**9), "stride": (1, 10**9), "shards": (1, 10**6), "limit": (1, 10**10)}
+RANGES |= {"seed": (0, 2**63 - 1), "train_tokenizer": (257, 10**7)}  # one piece a byte, and EOS
+JOB_OPTIONS = ["output", "corpus", "split", "window", "stride", "seed", "shards", "limit", "deduplicate"]
+JOB_OPTIONS += ["max_reject_fraction"]
 STRIDES = {"books": 40, "wikitext": 40, "ccnews": 160}  # the paper's
 
 
@@ -41,40 +54,38 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if rest:
         check_beam_options(rest)
     sources = find_sources(options.input, options.split, options.format, options.text_field, options.encoding)
+    refuse_own_output(sources, options.output)
     encoder = find_tokenizer(options)
     record = Record(["pipeline/make_windows.py", *arguments], os.getcwd(), row_settings(options, sources, encoder))
     with writing(options.output):
-        if (manifest := finished_store(options.output, record, options.overwrite)) is not None:
-            if (changed := changed_input(sources, manifest)) is None:
-                print(f"{options.output}: finished before, nothing to do")
-                describe(options.output, manifest)
-                return
-            if not options.overwrite:
-                raise UserError(f"{changed}: it has changed since {options.output} was made from it: see --overwrite")
-            remove_store(options.output)
-        fresh = read_record(options.output) is None
-        begin(options.output, record)
+        manifest = store_there(options.output, record, options.overwrite)
+        changed = changed_input(sources, manifest) if manifest else None
+        if manifest and not changed and is_whole(options.output, manifest):
+            print(f"{options.output}: finished before, nothing to do")
+            files.remove(files.join(options.output, WORK))  # left if the last run was killed in its last moment
+            describe(options.output, manifest)
+            return
+        if changed and not options.overwrite:
+            raise UserError(f"{changed}: it has changed since {options.output} was made from it: see --overwrite")
+        existed = files.exists(options.output)
+        work = begin(options.output, record)
         try:
-            encoder = encoder or train(options, sources)
-            encoder.save(files.join(options.output, TOKENIZER_FOLDER))
-            run_graph(options, record, sources, encoder, rest)
+            encoder = encoder or train(options, sources, work)
+            run_graph(options, record, sources, encoder, None if options.overwrite else manifest, rest)
         except Obstructed:
             raise
         except UserError:
-            if fresh and not files.names_in(files.join(options.output, SHARDS)):
-                abandon(options.output)
+            abandon(options.output, existed)
             raise
-    if files.is_file(files.join(options.output, MANIFEST)):
-        describe(options.output, read_manifest(options.output))
-    else:
-        print(f"{options.output}: handed over to the runner, which writes the store")
+        if files.is_file(files.join(options.output, MANIFEST)):
+            describe(options.output, read_manifest(options.output))
+        else:
+            print(f"{options.output}: handed over to the runner, which writes the store")
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """This command's options, and the rest, which is Beam's."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser(__doc__)
     add_text_options(parser)
     store = parser.add_argument_group("the store")
     store.add_argument("--output", required=True, metavar="DIR", help="its folder, on any filesystem")
@@ -152,16 +163,26 @@ def settle(options: argparse.Namespace) -> None:
         options.window = line or WINDOW
     if options.stride is None:
         options.stride = line or STRIDES.get(options.corpus, STRIDE)
-    for flag, least in (("window", 2), ("stride", 1), ("shards", 1), ("limit", 1)):
+    for flag, (least, most) in RANGES.items():
         value = getattr(options, flag)
-        if value is not None and value < least:
-            raise UserError(f"--{flag} {value}: at least {least}")
+        if value is not None and not least <= value <= most:
+            raise UserError(f"--{flag} {value}: " + (f"at least {least}" if value < least else f"at most {most}"))
+    for flag in ("corpus", "split", "output"):
+        value = getattr(options, flag)
+        if not value or not value.isprintable():
+            raise UserError(f"--{flag} {value!r}: it must have characters, and only such as can be printed")
     if not 0 <= options.max_reject_fraction <= 1:
         raise UserError(f"--max_reject_fraction {options.max_reject_fraction}: between 0 and 1")
-    if options.tokenizer and options.train_tokenizer:
+    if options.tokenizer and options.train_tokenizer is not None:
         raise UserError("--train_tokenizer: not together with --tokenizer")
     if not (options.tokenizer or options.train_tokenizer or line):
         raise UserError("--tokenizer: name one, or train one with --train_tokenizer SIZE")
+
+
+def refuse_own_output(sources: list[Source], output: str) -> None:
+    for source in sources:
+        if source.bytes is not None and f"{files.identity(source.url)}/".startswith(f"{files.identity(output)}/"):
+            raise UserError(f"--input {source.url}: it lies in --output {output}: choose another folder for the store")
 
 
 def find_tokenizer(options: argparse.Namespace) -> TextEncoder | None:
@@ -176,35 +197,45 @@ def row_settings(options: argparse.Namespace, sources: list[Source], encoder: Te
     names = ("corpus", "split", "window", "stride", "shards", "limit", "seed", "deduplicate", "text_field", "encoding")
     return {name: getattr(options, name) for name in names} | {
         "tokenizer": encoder.encoding_digest if encoder else f"trained, {options.train_tokenizer} pieces",
-        "inputs": sorted([source.url.rsplit("/", 1)[-1], source.format, source.bytes] for source in sources),
+        # A file is known by its name, size and content, wherever it lies; anything else by its whole address.
+        "inputs": sorted(
+            [source.url if source.bytes is None else source.url.rsplit("/", 1)[-1], source.format, source.bytes]
+            for source in sources
+        ),
     }
 
 
 def changed_input(sources: list[Source], manifest: Manifest) -> str | None:
-    """An input file that was written after the store and no longer holds what the store was made from."""
-    made = {entry["digest"] for entry in manifest.inputs}
-    for source in sources:
-        written = files.info(source.url).mtime if source.bytes is not None else None
-        later = written is not None and written > datetime.fromisoformat(manifest.created)
-        if later and survey_file(source).digest not in made:
+    """An input file that does not hold what the store was made from.
+
+    A file of the same name, size and time is taken for the same; any other one is read.
+    """
+    made = {(entry["file"], entry["bytes"], entry["modified"]): entry["digest"] for entry in manifest.inputs}
+    left = Counter(entry["digest"] for entry in manifest.inputs)
+    unknown = [source for source in sources if (source.url, source.bytes, source.modified) not in made]
+    left.subtract(made[source.url, source.bytes, source.modified] for source in sources if source not in unknown)
+    for source in unknown:
+        digest = survey_file(source).digest
+        if not left[digest]:
             return source.url
+        left[digest] -= 1
     return None
 
 
-def train(options: argparse.Namespace, sources: list[Source]) -> TextEncoder:
-    """A tokenizer of the input's own, or the one that a killed run of this command trained."""
-    folder = files.join(options.output, TOKENIZER_FOLDER)
-    if files.is_file(files.join(folder, "tokenizer.json")):
-        return load_tokenizer(folder)
-    print(f"training a tokenizer of {options.train_tokenizer} pieces")
-    return train_tokenizer(usable_text(sources), options.train_tokenizer)
+def train(options: argparse.Namespace, sources: list[Source], work: str) -> TextEncoder:
+    """A tokenizer of the input's own, or the one that a killed run of this command trained on the same files."""
+    folder = files.join(work, f"trained-{fingerprint({'sources': [asdict(source) for source in sources]})[:16]}")
+    if not files.is_file(files.join(folder, "tokenizer.json")):
+        print(f"training a tokenizer of {options.train_tokenizer} pieces")
+        train_tokenizer(usable_text(sources), options.train_tokenizer).save(folder)
+    return load_tokenizer(folder)
 
 
 def usable_text(sources: list[Source]) -> Iterator[str]:
     for source in sources:
         for document in read_documents(source):
             try:
-                yield from document
+                yield from chunks(document)
             except Rejected:
                 continue
 
@@ -216,23 +247,25 @@ def check_beam_options(arguments: list[str]) -> None:
 
 
 def run_graph(
-    options: argparse.Namespace, record: Record, sources: list[Source], encoder: TextEncoder, rest: list[str]
+    options: argparse.Namespace,
+    record: Record,
+    sources: list[Source],
+    encoder: TextEncoder,
+    damaged: Manifest | None,
+    rest: list[str],
 ) -> None:
     """Surveys, tokenises, cuts and writes, wherever Beam's options say."""
     from pipeline import beam_runner  # seconds to import: not for --help, nor where nothing is to be done
     from pipeline.windows_graph import MakeWindows
 
-    names = ("output", "corpus", "split", "window", "stride", "seed", "shards", "limit", "deduplicate")
+    folder = files.join(options.output, WORK, TOKENIZER_FOLDER)
+    encoder.save(folder)
     job = WindowsJob(
-        **{name: getattr(options, name) for name in names},
-        max_reject_fraction=options.max_reject_fraction,
+        **{name: getattr(options, name) for name in JOB_OPTIONS},
         cut_documents=encoder.cuts_exactly,
-        tokenizer={
-            "digest": encoder.digest,
-            "vocabulary_size": encoder.vocabulary_size,
-            "eos_token_id": encoder.eos_token_id,
-        },
-        encoding=encoder.encoding_digest,
+        tokenizer=encoder.description,
+        tokenizer_folder=folder,
+        inputs=sorted(entry["digest"] for entry in damaged.inputs) if damaged else None,
         record=record,
     )
     pipeline_options = beam_runner.beam_options(rest)

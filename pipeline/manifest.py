@@ -77,8 +77,15 @@ def write_manifest(store: str, manifest: Manifest) -> None:
         "versions": {"python": platform.python_version()}
         | {name: metadata.version(name) for name in ("pyarrow", "tokenizers", "numpy")},
     }
+    stamped["checksum"] = _checksum(stamped)
     jsonschema.validate(stamped, schemas.MANIFEST)
     files.put(files.join(store, MANIFEST), json.dumps(stamped, indent=1).encode())
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    """Of everything in a manifest but the checksum itself."""
+    rest = {name: value for name, value in content.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(store: str) -> Manifest:
@@ -93,14 +100,13 @@ def read_manifest(store: str) -> Manifest:
         if isinstance(found, int) and found != schemas.SCHEMA_VERSION:
             raise UserError(f"{url}: schema version {found}, this code reads {schemas.SCHEMA_VERSION}: make it again")
         jsonschema.validate(content, schemas.MANIFEST)
-    except (ValueError, jsonschema.ValidationError) as error:
+    except (ValueError, RecursionError, jsonschema.ValidationError) as error:
         reason = error.message if isinstance(error, jsonschema.ValidationError) else error
         raise UserError(f"{url}: not a manifest ({reason}): run pipeline/verify_store.py {store} --repair") from None
-    recorded, rows = content.pop("digest"), content.pop("rows")
-    manifest = Manifest(**content | {"shards": [Shard(**shard) for shard in content["shards"]]})
-    if (recorded, rows) != (manifest.digest, manifest.rows):
-        raise UserError(f"{url}: it contradicts itself: run pipeline/verify_store.py {store} --repair")
-    return manifest
+    if content["checksum"] != _checksum(content):
+        raise UserError(f"{url}: its checksum is wrong: run pipeline/verify_store.py {store} --repair")
+    fields = {name: value for name, value in content.items() if name not in ("checksum", "digest", "rows")}
+    return Manifest(**fields | {"shards": [Shard(**shard) for shard in content["shards"]]})
 
 
 def write_record(store: str, record: Record) -> None:
@@ -110,10 +116,15 @@ def write_record(store: str, record: Record) -> None:
 def read_record(store: str) -> Record | None:
     """What the run that makes or made this store wrote down; None where there is nothing readable."""
     url = files.join(store, RECORD)
-    try:
-        return Record(**json.loads(files.read(url))) if files.is_file(url) else None
-    except (ValueError, TypeError):
+    if not files.is_file(url):
         return None
+    try:
+        record = Record(**json.loads(files.read(url)))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    words = [record.directory, *record.command] if isinstance(record.command, list) else []
+    usable = len(words) > 1 and all(isinstance(word, str) for word in words) and isinstance(record.settings, dict)
+    return record if usable else None
 
 
 def code_version() -> str:

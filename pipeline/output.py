@@ -1,62 +1,73 @@
-"""A job's output folder: free, half-finished, finished, or somebody else's."""
+"""A job's output folder: free, half-made, finished, or somebody else's.
+
+A run first works in `.work` inside of it. Nothing else there is touched until the run knows that it will succeed: it
+then commits, and from that moment the folder is its own. So input that turns out to be bad harms no store that was
+there before, and leaves nothing where there was none.
+"""
 
 from pipeline import files
 from pipeline.errors import UserError
-from pipeline.manifest import MANIFEST, RECORD, Manifest, Record, read_manifest, read_record, write_record
-from pipeline.shards import SHARDS
-from pipeline.tokenizer import TOKENIZER_FOLDER
+from pipeline.manifest import MANIFEST, Manifest, Record, read_manifest, read_record, write_record
+from pipeline.tokenizer import TOKENIZER_FILES, TOKENIZER_FOLDER
 
-WORK = ".work"  # what a run needs until it is finished
+WORK = ".work"
 REJECTS = "rejects"
-OURS = (MANIFEST, SHARDS, TOKENIZER_FOLDER, WORK, REJECTS, RECORD)  # in the order in which they are removed
 
 
-def finished_store(output: str, record: Record, overwrite: bool) -> Manifest | None:
-    """The store that these settings already made in this folder; None where there is work to do.
+def store_there(output: str, record: Record, overwrite: bool) -> Manifest | None:
+    """The manifest of the store that these settings made in this folder before; None where there is none.
 
-    A folder that holds something else is refused; another store is removed, if `overwrite` says so.
+    A folder with something else in it is refused, and one of other settings too, unless it may be overwritten.
     """
-    there = read_record(output)
-    if there is None:
-        if strange := [name for name in files.names_in(output) if not name.endswith(".tmp")]:
-            raise UserError(
-                f"--output {output}: there is something else in this folder ({strange[0]}): choose another one"
-            )
-    elif there.settings != record.settings:
-        if not overwrite:
-            raise UserError(
-                f"--output {output}: it was made with other settings ({_differences(there, record)}): "
-                f"choose another folder, or replace it with --overwrite"
-            )
-        remove_store(output)
-    if not files.is_file(files.join(output, MANIFEST)):
+    begun, made = read_record(files.join(output, WORK)), read_record(output)
+    owner = begun or made
+    if owner is None:
+        if strange := [name for name in files.names_in(output) if name != WORK and not name.endswith(".tmp")]:
+            way_out = "repair it with pipeline/verify_store.py" if MANIFEST in strange else "choose another one"
+            raise UserError(f"--output {output}: there is something else in this folder ({strange[0]}): {way_out}")
+    elif owner.settings != record.settings and not overwrite:
+        raise UserError(
+            f"--output {output}: it was made with other settings ({_differences(owner, record)}): "
+            f"choose another folder, or replace it with --overwrite"
+        )
+    if made is None or made.settings != record.settings or not files.is_file(files.join(output, MANIFEST)):
         return None
-    manifest = read_manifest(output)
-    whole = all(files.info(files.join(output, shard.file)).size == shard.bytes for shard in manifest.shards)
-    if not whole or not files.is_file(files.join(output, TOKENIZER_FOLDER, "tokenizer.json")):
-        return None
-    files.remove(files.join(output, WORK))  # there is one if the last run was killed in its last moment
-    return manifest
+    return read_manifest(output)
 
 
-def begin(output: str, record: Record) -> None:
-    """Makes the folder this run's: whatever killed runs left half-written goes, their finished work stays."""
+def is_whole(output: str, manifest: Manifest) -> bool:
+    """Whether every file of a finished store is there, by name and size."""
+    tokenizer = [files.join(output, TOKENIZER_FOLDER, name) for name in TOKENIZER_FILES]
+    sizes = {files.join(output, shard.file): shard.bytes for shard in manifest.shards}
+    return all(map(files.is_file, tokenizer)) and all(files.info(url).size == size for url, size in sizes.items())
+
+
+def begin(output: str, record: Record) -> str:
+    """Prepares the work folder and returns it: what killed runs left half-written goes, their finished work stays."""
     files.remove_temporaries(output)
-    files.remove(files.join(output, WORK, "progress"))
+    work = files.join(output, WORK)
+    there = read_record(work)
+    if there is None or there.settings != record.settings:
+        files.remove(work)
+    files.remove(files.join(work, "progress"))
+    write_record(work, record)
+    return work
+
+
+def commit(output: str, tokenizer: str, record: Record) -> None:
+    """Makes the folder this run's. Shards of another run are replaced one by one; its manifest goes first."""
+    files.remove(files.join(output, MANIFEST))
+    files.remove(files.join(output, REJECTS))
+    for name in TOKENIZER_FILES:
+        files.put(files.join(output, TOKENIZER_FOLDER, name), files.read(files.join(tokenizer, name)))
     write_record(output, record)
 
 
-def abandon(output: str) -> None:
-    """Leaves no trace of a run that found its input unusable before it made anything."""
-    remove_store(output)
-    files.remove_if_empty(output)
-
-
-def remove_store(output: str) -> None:
-    """Removes a store, its manifest first and its record last: what remains, if that is interrupted, can be told."""
-    for name in OURS:
-        files.remove(files.join(output, name))
-    files.remove_temporaries(output)
+def abandon(output: str, existed: bool) -> None:
+    """Leaves the folder as it was before a run that found its input to be bad."""
+    files.remove(files.join(output, WORK))
+    if not existed:
+        files.remove_if_empty(output)
 
 
 def _differences(there: Record, here: Record) -> str:

@@ -6,6 +6,7 @@ a part that was written is never computed again.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,12 @@ import pyarrow.parquet as pq
 
 import schemas
 from pipeline import files
+from pipeline.errors import UserError
 from pipeline.hashing import U64
 from pipeline.windows import Windows, shuffled_order, window_ids
 
 PART_ROWS = 1 << 16
-GROUP_ROWS = 1 << 11
+GROUP_ROWS = 1 << 9  # what is read for a shard's first and last few rows
 TOKEN_TYPES: dict[int, np.dtype] = {2: np.dtype("<u2"), 4: np.dtype("<i4")}  # half the bytes where every id fits
 
 
@@ -26,6 +28,10 @@ TOKEN_TYPES: dict[int, np.dtype] = {2: np.dtype("<u2"), 4: np.dtype("<i4")}  # h
 class Part:
     url: str
     rows: int
+    bytes: int
+
+    def is_there(self) -> bool:
+        return bool(files.info(self.url).size == self.bytes)
 
 
 class PartBuffer:
@@ -65,9 +71,17 @@ class PartBuffer:
         table = table.take(pc.sort_indices(table["order"]))
         self.tables, self.rows = [], 0
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="none", use_dictionary=["document"], row_group_size=GROUP_ROWS)
-        files.put(url, sink.getvalue())
-        return Part(url, len(table))
+        pq.write_table(
+            table,
+            sink,
+            compression="none",
+            use_dictionary=["document"],
+            row_group_size=GROUP_ROWS,
+            write_page_checksum=True,
+        )
+        data = sink.getvalue()
+        files.put(url, data)
+        return Part(url, len(table), len(data))
 
 
 def _fixed(values: np.ndarray, width: int) -> pa.Array:
@@ -75,21 +89,28 @@ def _fixed(values: np.ndarray, width: int) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), data.nbytes // width, [None, pa.py_buffer(data)])
 
 
+def _read(part: Part, **options: Any) -> pa.Table:
+    """What is asked for of a part. One that turns out to be damaged is removed, so that the next run makes it again."""
+    system, path = files.resolve(part.url)
+    try:
+        return pq.read_table(
+            path, filesystem=system, use_threads=False, page_checksum_verification=True, pre_buffer=False, **options
+        )
+    except (OSError, pa.ArrowException) as error:
+        files.remove(part.url)
+        raise UserError(f"{part.url}: damaged and removed ({error}): run the same command again") from None
+
+
 def orders_in(part: Part) -> U64:
-    with files.open_random(part.url) as file:
-        return np.asarray(pq.read_table(file, columns=["order"])["order"].to_numpy(), np.uint64)
+    return np.asarray(_read(part, columns=["order"])["order"].to_numpy(), np.uint64)
 
 
-def gather(parts: list[Part], first: int, end: int, corpus: str, split: str, token_bytes: int) -> pa.Table:
-    """The windows of all parts whose order is in [first, end), in that order, as rows of a WINDOWS store."""
+def gather(parts: list[Part], first: int, end: int, corpus: str, split: str, token_bytes: int) -> tuple[U64, pa.Table]:
+    """The windows of all parts whose order is in [first, end), in that order: their orders, their WINDOWS rows."""
     within = (pc.field("order") >= pa.scalar(first, pa.uint64())) & (
         pc.field("order") <= pa.scalar(end - 1, pa.uint64())
     )
-    pieces = []
-    for part in parts:
-        system, path = files.resolve(part.url)
-        pieces.append(pq.read_table(path, filesystem=system, filters=within, use_threads=False))
-    table = pa.concat_tables(pieces)
+    table = pa.concat_tables([_read(part, filters=within) for part in parts])
     # Two windows can share an order (64 bits of hash), never an id.
     table = table.take(pc.sort_indices(table, [("order", "ascending"), ("window_id", "ascending")])).combine_chunks()
     rows = len(table)
@@ -103,7 +124,7 @@ def gather(parts: list[Part], first: int, end: int, corpus: str, split: str, tok
         table["offset"],
         pa.ListArray.from_arrays(_even_offsets(rows, len(tokens) // rows if rows else 0), tokens, type=schemas.TOKENS),
     ]
-    return pa.Table.from_arrays(columns, schema=schemas.WINDOWS)
+    return table["order"].to_numpy(), pa.Table.from_arrays(columns, schema=schemas.WINDOWS)
 
 
 def _bytes_of(column: pa.ChunkedArray) -> np.ndarray:

@@ -43,12 +43,19 @@ class Survey:
     @property
     def digest(self) -> str:
         """Of the whole file, as far as it is used."""
-        return hashlib.blake2b(self.digests, digest_size=DIGEST_BYTES).hexdigest()
+        return _digest(self.digests)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+
+
+NOTHING = _digest(b"")  # of a file without a usable document
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """Documents of one file that also occur elsewhere: number among the usable ones -> which occurrence it is."""
+    """Documents of one file that are not the first of their text: which of the usable ones, and their occurrence."""
 
     file: int
     documents: np.ndarray

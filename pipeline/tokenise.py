@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 from pipeline import files
-from pipeline.documents import read_documents
+from pipeline.documents import Rejected, Source, read_documents
 from pipeline.errors import UserError
 from pipeline.parts import PART_ROWS, Part, PartBuffer
 from pipeline.progress import note
 from pipeline.shards import fingerprint
 from pipeline.survey import DIGEST_BYTES, Repeats, Survey
-from pipeline.tokenizer import TOKENIZER_FOLDER, TextEncoder, chunks, load_tokenizer
+from pipeline.tokenizer import TextEncoder, chunks, load_tokenizer
 from pipeline.windows import cut_windows, document_name
 from pipeline.windows_job import WindowsJob
 
@@ -47,11 +47,13 @@ def tokenise(number: int, surveys: list[Survey], found: Iterable[Repeats], job: 
     done = files.join(folder, "done.json")
     if files.is_file(done):
         saved = json.loads(files.read(done))
-        return Cut(**saved | {"parts": [Part(files.join(folder, name), rows) for name, rows in saved["parts"]]})
+        parts = [Part(files.join(folder, name), rows, size) for name, rows, size in saved["parts"]]
+        if all(part.is_there() for part in parts):
+            return Cut(**saved | {"parts": parts})
     counts = Counter(repeated=sum(map(len, occurrences)))
-    encoder = encoder_of(job.output, job.encoding)
+    encoder = encoder_of(job.tokenizer_folder, job.tokenizer["encoding"])
     buffer = PartBuffer(job.corpus, job.split, job.seed, job.token_bytes, job.limit)
-    parts: list[Part] = []
+    parts = []
 
     def flush() -> None:
         parts.append(buffer.write(files.join(folder, f"{len(parts):05d}.parquet")))
@@ -67,21 +69,23 @@ def tokenise(number: int, surveys: list[Survey], found: Iterable[Repeats], job: 
     if buffer.rows:
         flush()
     cut = Cut(parts, counts["windows"], counts["tokens"], counts["repeated"])
-    names = [(part.url.rsplit("/", 1)[1], part.rows) for part in parts]
+    names = [(part.url.rsplit("/", 1)[1], part.rows, part.bytes) for part in parts]
     files.put(done, json.dumps(asdict(cut) | {"parts": names}).encode())
     return cut
 
 
 @lru_cache(maxsize=1)
-def encoder_of(store: str, encoding: str) -> TextEncoder:
-    """A store's tokenizer, loaded once a process."""
-    return load_tokenizer(files.join(store, TOKENIZER_FOLDER))
+def encoder_of(folder: str, encoding: str) -> TextEncoder:
+    """A run's tokenizer, loaded once a process; `encoding` tells two of them in one folder apart."""
+    return load_tokenizer(folder)
 
 
 def document_chunks(survey: Survey, occurrences: dict[int, int], job: WindowsJob) -> Iterator[tuple[str, str]]:
     """The text of one file's usable documents, in chunks, each with its document's name."""
-    usable = -1
+    usable, number = -1, -1
     for number, pieces in enumerate(read_documents(survey.source)):
+        if number >= survey.documents:
+            raise _changed(survey.source)
         if survey.unused[number]:
             continue
         usable += 1
@@ -90,17 +94,26 @@ def document_chunks(survey: Survey, occurrences: dict[int, int], job: WindowsJob
             continue
         digest = survey.digests[usable * DIGEST_BYTES : (usable + 1) * DIGEST_BYTES]
         name = document_name(digest, occurrence)
-        for chunk in chunks(_unchanged(pieces, digest, survey.source.url), job.cut_documents):
+        for chunk in chunks(_unchanged(pieces, digest, survey.source), job.cut_documents):
             yield name, chunk
+    if number + 1 != survey.documents:
+        raise _changed(survey.source)
 
 
-def _unchanged(pieces: Iterable[str], expected: bytes, url: str) -> Iterator[str]:
+def _unchanged(pieces: Iterable[str], expected: bytes, source: Source) -> Iterator[str]:
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for piece in pieces:
-        digest.update(piece.encode())
-        yield piece
+    try:
+        for piece in pieces:
+            digest.update(piece.encode())
+            yield piece
+    except Rejected:
+        raise _changed(source) from None
     if digest.digest() != expected:
-        raise UserError(f"{url}: it changed while it was being read: run the same command again")
+        raise _changed(source)
+
+
+def _changed(source: Source) -> UserError:
+    return UserError(f"{source.url}: it changed while it was being read: run the same command again")
 
 
 def reporting(batches: Iterator[Batch], work: str, number: int, counts: Counter[str]) -> Iterator[Batch]:

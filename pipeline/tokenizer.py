@@ -12,10 +12,11 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pipeline import files
-from pipeline.errors import UserError
+from pipeline.errors import UserError, first_line
 
 END_OF_TEXT = "<|endoftext|>"
 TOKENIZER_FOLDER = "tokenizer"
+TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json")
 CHUNK = 8_000  # characters that are encoded as one string: small enough to keep all cores busy with few documents
 # Before a space or a line break that follows a letter or digit, or a space that follows punctuation: the usual
 # byte-level tokenizers never join what stands on the two sides.
@@ -31,6 +32,16 @@ class TextEncoder:
 
     backend: Tokenizer
     eos_token: str
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What a manifest says of it."""
+        return {
+            "digest": self.digest,
+            "encoding": self.encoding_digest,
+            "vocabulary_size": self.vocabulary_size,
+            "eos_token_id": self.eos_token_id,
+        }
 
     @property
     def eos_token_id(self) -> int:
@@ -60,13 +71,15 @@ class TextEncoder:
         True if nothing rewrites the text before it is split into words, no piece of the vocabulary spans a cut,
         and around a cut, whatever kinds of characters stand before and after it, the words are the same either way.
         """
-        if json.loads(self.backend.to_str())["normalizer"] is not None:
+        content = json.loads(self.backend.to_str())
+        if content["normalizer"] is not None or any(not token["special"] for token in content["added_tokens"]):
             return False
         ids = self.backend.get_vocab(with_added_tokens=False).values()
         if any(CUT.search(piece, 1) for piece in self.backend.decode_batch([[id] for id in ids])):
             return False
         if self.backend.pre_tokenizer is None:
-            return True
+            model = content["model"]
+            return bool(model["type"] == "BPE" and not model["fuse_unk"] and not model["ignore_merges"])
         kinds = ["a", "Z", "7", ".", "'", "_", "\u00e9", "\u4e2d", "\u0301", "\U0001f600", " ", "\n", "\r", "\u00a0"]
         sides = ["".join(pair) for pair in itertools.product(kinds, repeat=2)]
         cuts = [(left, gap) for left in sides for gap in " \n" if CUT.search(left + gap, 2)]
@@ -94,8 +107,9 @@ class TextEncoder:
             "unk_token": None,
             "clean_up_tokenization_spaces": False,
         }
-        files.put(files.join(folder, "tokenizer_config.json"), json.dumps(config, indent=1).encode())
-        files.put(files.join(folder, "tokenizer.json"), self.backend.to_str(pretty=True).encode())
+        contents = (json.dumps(config, indent=1), self.backend.to_str(pretty=True))
+        for name, content in zip(TOKENIZER_FILES, contents, strict=True):
+            files.put(files.join(folder, name), content.encode())
 
 
 def chunks(pieces: Iterable[str], cut: bool = True) -> Iterator[str]:
@@ -120,11 +134,21 @@ def load_tokenizer(name: str) -> TextEncoder:
     for folder in (name, inside):
         if files.is_file(files.join(folder, "tokenizer.json")):
             config = files.join(folder, "tokenizer_config.json")
-            settings = json.loads(files.read(config)) if files.is_file(config) else {}
+            settings = _json_object(config) if files.is_file(config) else {}
             return _from_json(files.read(files.join(folder, "tokenizer.json")), name, settings)
     if files.is_file(files.join(name, "encoder.json")) and files.is_file(files.join(name, "vocab.bpe")):
         return _gpt2(name)
     return _from_transformers(name)
+
+
+def _json_object(url: str) -> dict[str, Any]:
+    try:
+        content = json.loads(files.read(url))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"--tokenizer: {url} is not JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise UserError(f"--tokenizer: {url} is not a JSON object")
+    return content
 
 
 def _from_json(content: bytes, name: str, config: dict[str, Any]) -> TextEncoder:
@@ -137,10 +161,13 @@ def _from_json(content: bytes, name: str, config: dict[str, Any]) -> TextEncoder
 
 
 def _gpt2(folder: str) -> TextEncoder:
-    vocabulary = json.loads(files.read(files.join(folder, "encoder.json")))
-    lines = files.read(files.join(folder, "vocab.bpe")).decode().split("\n")
-    merges = [(left, right) for left, _, right in (line.partition(" ") for line in lines[1:]) if right]
-    backend = Tokenizer(models.BPE(vocabulary, merges))
+    vocabulary = _json_object(files.join(folder, "encoder.json"))
+    lines = files.read(files.join(folder, "vocab.bpe")).decode(errors="replace").split("\n")
+    pairs = [line.rstrip("\r").partition(" ") for line in lines if not line.startswith("#version")]
+    try:
+        backend = Tokenizer(models.BPE(vocabulary, [(left, right) for left, _, right in pairs if right]))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise UserError(f"--tokenizer {folder}: encoder.json and vocab.bpe do not fit ({error})") from None
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     if END_OF_TEXT in vocabulary:
@@ -154,7 +181,7 @@ def _from_transformers(name: str) -> TextEncoder:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         raise UserError(
             f"--tokenizer {name}: neither a folder with tokenizer.json (or encoder.json and vocab.bpe) "
             f"nor a hub name that can be reached ({reason})"
@@ -180,8 +207,6 @@ def _checked(backend: Tokenizer, eos_token: str | None, name: str) -> TextEncode
 
 def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> TextEncoder:
     """Byte-level BPE, as GPT-2's, of `vocabulary_size` pieces, EOS included (as the last one)."""
-    if vocabulary_size < 257:
-        raise UserError(f"--train_tokenizer {vocabulary_size}: at least 257, one piece a byte and EOS")
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()

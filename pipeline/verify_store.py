@@ -5,7 +5,6 @@ python pipeline/verify_store.py STORE --repair   removes what is bad and runs th
                                                  which makes exactly that again
 """
 
-import argparse
 import hashlib
 import io
 import os
@@ -20,12 +19,15 @@ from tqdm import tqdm
 
 import schemas
 from pipeline import files
+from pipeline.command_line import Parser
 from pipeline.errors import UserError, exit_with
+from pipeline.lock import writing
 from pipeline.manifest import MANIFEST, RECORD, Manifest, Record, read_manifest, read_record, write_record
 from pipeline.shards import SHARDS, Shard, content_digest
 from pipeline.tokenizer import TOKENIZER_FOLDER, load_tokenizer
 
 STRAY = "not in the manifest"
+JOBS = ("pipeline/make_windows.py",)
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Problem:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("store", help="the store's folder, on any filesystem")
     parser.add_argument("--repair", action="store_true", help="remove what is bad and make it again")
     options = parser.parse_args(arguments)
@@ -57,7 +59,8 @@ def verify(store: str) -> list[Problem]:
         manifest = read_manifest(store)
     except UserError as error:
         return [Problem(MANIFEST, str(error).removeprefix(f"{files.join(store, MANIFEST)}: "))]
-    problems = [] if read_record(store) else [Problem(RECORD, "missing or unreadable")]
+    recorded = Record(manifest.command, manifest.directory, manifest.settings)
+    problems = [] if read_record(store) == recorded else [Problem(RECORD, "not what the manifest says")]
     problems += tokenizer_problems(store, manifest)
     for shard in tqdm(manifest.shards, desc="verifying", unit="shard", disable=None, leave=False):
         if (what := shard_problem(store, shard, manifest.kind)) is not None:
@@ -72,8 +75,8 @@ def tokenizer_problems(store: str, manifest: Manifest) -> list[Problem]:
     if not files.is_file(files.join(folder, "tokenizer.json")):
         return [Problem(TOKENIZER_FOLDER, "missing")]
     try:
-        same = load_tokenizer(folder).digest == manifest.tokenizer["digest"]
-    except (UserError, ValueError) as error:
+        same = load_tokenizer(folder).description == manifest.tokenizer
+    except UserError as error:
         return [Problem(TOKENIZER_FOLDER, f"unreadable ({error})")]
     return [] if same else [Problem(TOKENIZER_FOLDER, "not the tokenizer that the manifest names")]
 
@@ -118,20 +121,22 @@ def repair(store: str, problems: list[Problem]) -> list[Problem]:
         manifest: Manifest | None = read_manifest(store)
     except UserError:
         manifest = None
-    record = read_record(store) or (
-        Record(manifest.command, manifest.directory, manifest.settings) if manifest else None
-    )
+    record = Record(manifest.command, manifest.directory, manifest.settings) if manifest else read_record(store)
     if record is None:
         raise UserError(f"{store}: neither {MANIFEST} nor {RECORD} says how it was made: run the command yourself")
-    for problem in problems:
-        files.remove(files.join(store, problem.file))
-    write_record(store, record)
-    command = [sys.executable, "-m", record.command[0].removesuffix(".py").replace("/", "."), *record.command[1:]]
+    if record.command[0] not in JOBS:
+        raise UserError(f"{files.join(store, RECORD)}: {record.command[0]} is no job that makes a store")
+    with writing(store):
+        for problem in problems:
+            files.remove(files.join(store, problem.file))
+        write_record(store, record)
+    module = record.command[0].removesuffix(".py").replace("/", ".")
     print(f"running again: python {' '.join(record.command)}", flush=True)
     # Relative paths in the command start where it was first given; the store may have moved since.
     store_now = os.path.abspath(store) if files.is_local(store) else store
     place = record.directory if os.path.isdir(record.directory) else None
-    code = subprocess.run([*command, "--output", store_now], cwd=place).returncode
+    arguments = [*repeatable(record.command[1:]), f"--output={store_now}"]
+    code = subprocess.run([sys.executable, "-P", "-m", module, *arguments], cwd=place).returncode
     if code:
         raise UserError(f"{store}: the command ended with {code}: mend that, then repair again")
     for problem in verify(store):  # shards that only the new manifest shows to be too many
@@ -140,6 +145,17 @@ def repair(store: str, problems: list[Problem]) -> list[Problem]:
     if manifest and read_manifest(store).digest != manifest.digest:
         return [Problem(MANIFEST, f"the rows made again are not those of before (store {manifest.digest})")]
     return verify(store)
+
+
+def repeatable(arguments: list[str]) -> list[str]:
+    """A command's arguments without where its output was, and without leave to replace shards that are still good."""
+    kept, position = [], 0
+    while position < len(arguments):
+        argument = arguments[position]
+        position += 2 if argument == "--output" else 1
+        if argument not in ("--output", "--overwrite") and not argument.startswith("--output="):
+            kept.append(argument)
+    return kept
 
 
 if __name__ == "__main__":

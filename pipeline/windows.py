@@ -78,6 +78,6 @@ def shuffled_order(ids: NDArray[np.void], seed: int) -> U64:
     return mix(ids.view(">u8")[::2].astype(np.uint64), seed)
 
 
-def shard_starts(shards: int, orders: int) -> list[int]:
-    """The first order of each shard, and `orders` itself: a window is in shard `order * shards // orders`."""
-    return [-(-number * orders // shards) for number in range(shards + 1)]
+def shard_start(number: int, shards: int, orders: int) -> int:
+    """The first order of a shard: a window is in shard `order * shards // orders`."""
+    return -(-number * orders // shards)

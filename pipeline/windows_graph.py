@@ -18,18 +18,19 @@ from pipeline import files
 from pipeline.documents import Source
 from pipeline.errors import UserError
 from pipeline.manifest import Manifest, write_manifest
-from pipeline.output import REJECTS
+from pipeline.output import REJECTS, commit
 from pipeline.parts import Part, gather, orders_in
 from pipeline.progress import note
 from pipeline.shards import SHARDS, Shard, fingerprint, finished_shard, write_shard
-from pipeline.survey import Reject, Repeats, Survey, check_rejects, find_repeats, spread_digests, survey_file
+from pipeline.survey import NOTHING, Reject, Repeats, Survey, check_rejects, find_repeats, spread_digests, survey_file
 from pipeline.tokenise import Cut, tokenise
-from pipeline.windows import ORDERS, shard_starts
+from pipeline.windows import ORDERS, shard_start
 from pipeline.windows_job import WindowsJob
 
 SHARD_ROWS = 8192
 GROUP_BYTES = 32 << 20
-MOST_SHARD_TOKENS = 1 << 30  # a shard is sorted in memory
+MOST_SHARD_BYTES = 1 << 30  # a shard is sorted in memory
+RUN_ROWS, LEAST_RUNS, MOST_RUNS = 1 << 17, 16, 512
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,18 @@ class Reading:
     empty: int
     characters: int
 
+    @property
+    def contents(self) -> list[str]:
+        """Digests of all files' documents: what the text is, whatever the files are called."""
+        return sorted(str(entry["digest"]) for entry in self.inputs)
+
 
 @dataclass(frozen=True)
 class Plan:
     """How the windows of all parts are divided into shards."""
 
     parts: list[Part]
+    rows: int
     shards: int
     orders: int
     counts: dict[str, int]
@@ -90,9 +97,9 @@ class MakeWindows(beam.PTransform):
         )
         shards = (
             plan
-            | "Shards" >> beam.FlatMap(shard_numbers)
+            | "Shards" >> beam.FlatMap(shard_runs)
             | "Spread shards" >> beam.Reshuffle()
-            | "Write shard" >> beam.Map(write, job, AsSingleton(plan))
+            | "Write shards" >> beam.FlatMap(write_shards, job, AsSingleton(plan))
         )
         return (
             shards
@@ -128,6 +135,7 @@ def summarise(number: int, surveys: list[Survey]) -> Reading:
         {
             "file": survey.source.url,
             "bytes": survey.source.bytes,
+            "modified": survey.source.modified,
             "documents": survey.documents,
             "digest": survey.digest,
         }
@@ -153,12 +161,18 @@ def check(readings: list[Reading], job: WindowsJob) -> Reading:
         sum(reading.empty for reading in readings),
         sum(reading.characters for reading in readings),
     )
+    if job.inputs is not None and whole.contents != job.inputs:
+        raise UserError(
+            f"--output {job.output}: the text has changed since this store was made, so its missing shards cannot be "
+            f"made again: bring back the old text, or make a new store with --overwrite"
+        )
     check_rejects(whole.rejects, whole.rejected, whole.documents, job.max_reject_fraction)
     note(job.work, "characters", 0, whole.characters)
     return whole
 
 
 def tokenise_group(group: tuple[int, dict[str, Any]], job: WindowsJob, checked: bool) -> Cut:
+    """One group of files; `checked` is only waited for: nothing is tokenised before all files were surveyed."""
     number, found = group
     (surveys,) = found["surveys"]
     return tokenise(number, surveys, found["repeats"], job)
@@ -169,7 +183,10 @@ def repeats_of_bucket(bucket: int, found: Iterable[Any]) -> Iterator[tuple[int, 
 
 
 def plan_shards(cuts: list[Cut], job: WindowsJob, reading: Reading) -> Plan:
-    """Chooses the number of shards, and with a limit the last window's place in the shuffled order."""
+    """Chooses the number of shards, and with a limit the last window's place in the shuffled order.
+
+    From here on nothing can be wrong with the input: the output folder becomes this run's.
+    """
     parts = sorted((part for cut in cuts for part in cut.parts), key=lambda part: part.url)
     windows = sum(cut.windows for cut in cuts)
     if not windows:
@@ -184,10 +201,10 @@ def plan_shards(cuts: list[Cut], job: WindowsJob, reading: Reading) -> Plan:
             smallest = np.sort(np.concatenate([smallest, orders_in(part)]))[: job.limit]
         kept, orders = job.limit, int(smallest[-1]) + 1
     shards = job.shards or -(-kept // SHARD_ROWS)
-    if kept // shards * job.window > MOST_SHARD_TOKENS:
-        raise UserError(
-            f"--shards {shards}: too few for {kept} windows: at least {kept * job.window // MOST_SHARD_TOKENS + 1}"
-        )
+    row_bytes = max(4 * job.window, 32)
+    if kept // shards * row_bytes > MOST_SHARD_BYTES:
+        least = kept * row_bytes // MOST_SHARD_BYTES + 1
+        raise UserError(f"--shards {shards}: too few for {kept} windows: at least {least}")
     counts = {
         "documents": reading.documents,
         "rejected": reading.rejected,
@@ -196,23 +213,36 @@ def plan_shards(cuts: list[Cut], job: WindowsJob, reading: Reading) -> Plan:
         "tokens": sum(cut.tokens for cut in cuts),
         "windows": windows,
     }
-    contents = sorted(str(entry["digest"]) for entry in reading.inputs)
+    contents = [digest for digest in reading.contents if digest != NOTHING]
     note(job.work, "shards", 0, shards)
     stamp = fingerprint(job.rows_depend_on | {"inputs": contents, "shards": shards})
-    return Plan(parts, shards, orders, counts, stamp)
+    commit(job.output, job.tokenizer_folder, job.record)
+    return Plan(parts, kept, shards, orders, counts, stamp)
 
 
-def shard_numbers(plan: Plan) -> Iterable[int]:
-    return range(plan.shards)
+def shard_runs(plan: Plan) -> Iterable[tuple[int, int]]:
+    """Neighbouring shards, first and end, that are written together: each part is then opened once for all of them.
+
+    As many as a worker can sort in memory, but enough runs for many workers.
+    """
+    rows = max(plan.rows // MOST_RUNS, min(RUN_ROWS, plan.rows // LEAST_RUNS))
+    together = max(1, rows * plan.shards // max(1, plan.rows))
+    return [(first, min(first + together, plan.shards)) for first in range(0, plan.shards, together)]
 
 
-def write(number: int, job: WindowsJob, plan: Plan) -> Shard:
-    """Writes one shard, unless an earlier run did."""
-    if (finished := finished_shard(job.output, number, "windows", plan.stamp)) is not None:
-        return finished
-    first, end = shard_starts(plan.shards, plan.orders)[number : number + 2]
-    rows = gather(plan.parts, first, end, job.corpus, job.split, job.token_bytes)
-    return write_shard(job.output, number, rows, plan.stamp)
+def write_shards(run: tuple[int, int], job: WindowsJob, plan: Plan) -> list[Shard]:
+    """Writes a run of shards, except those that an earlier run wrote."""
+    done = {number: finished_shard(job.output, number, "windows", plan.stamp) for number in range(*run)}
+    missing = [number for number, shard in done.items() if shard is None]
+    if missing:
+        starts = [shard_start(number, plan.shards, plan.orders) for number in range(missing[0], missing[-1] + 2)]
+        orders, rows = gather(plan.parts, starts[0], starts[-1], job.corpus, job.split, job.token_bytes)
+        # `starts` can be 2^64, one more than the type holds: the last shard ends with the last row.
+        edges = [*np.searchsorted(orders, np.array(starts[:-1], np.uint64)).tolist(), len(orders)]
+        for number in missing:
+            first, end = edges[number - missing[0] :][:2]
+            done[number] = write_shard(job.output, number, rows[first:end], plan.stamp)
+    return [shard for shard in done.values() if shard is not None]
 
 
 def finish(shards: list[Shard], job: WindowsJob, reading: Reading, plan: Plan) -> str:

@@ -10,7 +10,10 @@ from pipeline.output import WORK
 
 @dataclass(frozen=True)
 class WindowsJob:
-    """What every worker knows: the settings that the rows depend on, and where things are."""
+    """What every worker knows: the settings that the rows depend on, and where things are.
+
+    `inputs` are the digests that the files must have if a damaged store is made whole, None for a new store.
+    """
 
     output: str
     corpus: str
@@ -24,7 +27,8 @@ class WindowsJob:
     max_reject_fraction: float
     cut_documents: bool
     tokenizer: dict[str, Any]
-    encoding: str
+    tokenizer_folder: str
+    inputs: list[str] | None
     record: Record
 
     @property
@@ -34,8 +38,8 @@ class WindowsJob:
     @property
     def rows_depend_on(self) -> dict[str, Any]:
         """All but the text itself and the number of shards: file names, for one, are no part of a row."""
-        names = ("corpus", "split", "window", "stride", "seed", "limit", "deduplicate", "encoding")
-        return {name: getattr(self, name) for name in names}
+        names = ("corpus", "split", "window", "stride", "seed", "limit", "deduplicate")
+        return {name: getattr(self, name) for name in names} | {"encoding": self.tokenizer["encoding"]}
 
     @property
     def token_bytes(self) -> int:

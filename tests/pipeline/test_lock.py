@@ -25,5 +25,5 @@ def test_a_second_writer_is_told_who_the_first_is_and_a_killed_one_blocks_nobody
     holder.kill()
     holder.wait()
     with writing(store):
-        assert os.listdir(tmp_path) == ["store.lock"]
+        assert os.listdir(tmp_path) == [".store.lock"]
     assert os.listdir(tmp_path) == []

@@ -402,7 +402,7 @@ def test_text_that_changes_under_a_run_is_noticed(texts, tokenizer):
 
     source = Source(str(texts / "0.txt"), "text", "train")
     survey = survey_file(source)
-    job = WindowsJob(*[None] * 8, False, 0, True, {}, "", None)
+    job = WindowsJob(*[None] * 8, False, 0, True, {}, "", None, None)
     (texts / "0.txt").write_text("changed")
     with pytest.raises(UserError, match=r"0.txt: it changed while it was being read"):
         list(tokenise.document_chunks(survey, {}, job))

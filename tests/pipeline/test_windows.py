@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from pipeline.hashing import mix
-from pipeline.windows import ORDERS, Windows, cut_windows, document_name, shard_starts, shuffled_order, window_ids
+from pipeline.windows import ORDERS, Windows, cut_windows, document_name, shard_start, shuffled_order, window_ids
 
 
 def naive_windows(documents, window, stride, eos):
@@ -70,7 +70,8 @@ def test_mix_is_splitmix64():
 @pytest.mark.parametrize("shards", [1, 3, 8])
 @pytest.mark.parametrize("orders", [ORDERS, 1000, 12345678901])
 def test_shards_are_even_ranges_of_the_order(shards, orders):
-    starts = shard_starts(shards, orders)
+    starts = [shard_start(number, shards, orders) for number in range(shards + 1)]
+    assert (starts[0], starts[-1]) == (0, orders)
     for order in [*range(0, orders, orders // 997), orders - 1]:
         number = order * shards // orders
         assert starts[number] <= order < starts[number + 1]
