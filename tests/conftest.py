@@ -64,6 +64,7 @@ def windows(tokenizer: str, tmp_path: Path) -> Callable[..., str]:
         make_windows.main([*arguments, f"--output={tmp_path / output}", *given])
         return str(tmp_path / output)
 
+    make.folder = tmp_path
     return make
 
 

@@ -40,6 +40,16 @@ def test_a_byte_order_mark_is_not_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfabc")
     (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "abc"}\n')
     assert documents(tmp_path / "a.txt") == documents(tmp_path / "a.jsonl") == ["abc"]
+    (tmp_path / "wiki.txt").write_bytes(b"\xef\xbb\xbf" + "".join(ARTICLES).encode())
+    assert documents(tmp_path / "wiki.txt") == ARTICLES
+
+
+def test_a_field_that_is_null_is_an_empty_text(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": null}\n')
+    (tmp_path / "set").mkdir()
+    pq.write_table(pa.table({"text": [None, "x"]}), tmp_path / "set" / "train.parquet")
+    assert documents(tmp_path / "a.jsonl") == [""]
+    assert documents(f"hf:{tmp_path}/set") == ["", "x"]
 
 
 @pytest.mark.parametrize("before", [0, 10, (1 << 20) - 2, 3_000_000])

@@ -9,6 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from transformers import AutoTokenizer
 
@@ -258,6 +260,66 @@ def test_text_that_changed_since_is_noticed_even_at_the_same_size(windows, texts
     assert verify(store) == []
 
 
+def test_another_text_of_the_same_name_size_and_age_is_another_text(windows, tmp_path):
+    for folder, seed in (("one", 1), ("two", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_bytes(words(3000, seed).encode("ascii", "ignore")[:9000])
+        os.utime(tmp_path / folder / "a.txt", (10**9, 10**9))
+        (tmp_path / folder / "set").mkdir()
+        pq.write_table(pa.table({"text": [words(300, seed)]}), tmp_path / folder / "set" / "train.parquet")
+    windows(tmp_path / "one" / "a.txt")
+    with pytest.raises(UserError, match=r"two/a.txt: it has changed since"):
+        windows(tmp_path / "two" / "a.txt")
+    windows(f"hf:{tmp_path}/one/set", output="sets")
+    with pytest.raises(UserError, match=r"other settings \(inputs "):
+        windows(f"hf:{tmp_path}/two/set", output="sets")
+
+
+def test_what_fails_does_not_cost_the_store_that_was_there(windows, texts):
+    store = windows(texts / "*")
+    before = {path: path.read_bytes() for path in Path(store).rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match="no file is long enough"):
+        windows(texts / "*", flags="--window 1000000 --overwrite")
+    (texts / "bad.txt").write_bytes(b"\xff")
+    with pytest.raises(UserError, match="cannot be used"):
+        windows(texts / "*", flags="--overwrite")
+    assert {path: path.read_bytes() for path in Path(store).rglob("*") if path.is_file()} == before
+
+
+def test_damaged_parts_of_a_killed_run_are_made_again(windows, texts, monkeypatch):
+    def broken(*arguments):
+        raise RuntimeError("power cut")
+
+    for damage in ("flip", "cut", "remove"):
+        with monkeypatch.context() as patch:
+            patch.setattr(windows_graph, "commit", broken)
+            with pytest.raises(RuntimeError, match="power cut"):
+                windows(texts / "*", output=damage)
+        (part,) = Path(windows.folder, damage, ".work", "parts").rglob("*.parquet")
+        data = bytearray(part.read_bytes())
+        if damage == "remove":
+            part.unlink()
+        elif damage == "cut":
+            part.write_bytes(data[:-1000])
+        else:
+            data[len(data) // 2] ^= 1
+            part.write_bytes(data)
+            with pytest.raises(UserError, match=r"damaged and removed .* run the same command again"):
+                windows(texts / "*", output=damage)
+        assert shard_bytes(windows(texts / "*", output=damage)) == shard_bytes(windows(texts / "*", output="whole"))
+
+
+def test_neighbouring_shards_are_written_together_and_come_out_the_same(windows, texts, monkeypatch):
+    alone = windows(texts / "*", flags="--shards 40")
+    for name, value in (("RUN_ROWS", 10**6), ("LEAST_RUNS", 3)):
+        monkeypatch.setattr(windows_graph, name, value)
+    together = windows(texts / "*", output="together", flags="--shards 40")
+    assert shard_bytes(alone) == shard_bytes(together)
+    for number in (0, 7, 8, 39):
+        Path(together, f"shards/{number:05d}.parquet").unlink()
+    assert shard_bytes(windows(texts / "*", output="together", flags="--shards 40")) == shard_bytes(alone)
+
+
 def test_shards_too_many_that_an_unfinished_run_left_are_removed(windows, texts):
     store = Path(windows(texts / "*"))
     shutil.copy(store / "shards/00000.parquet", store / "shards/00009.parquet")
@@ -287,6 +349,20 @@ BAD = {
     "--srtide 4": "unknown option --srtide",
     "--direct_num_worker 4": "unknown option --direct_num_worker: did you mean --direct_num_workers",
     "--input builtin:sums": "builtin:sums: a built-in corpus stands alone",
+    "--window x": "argument --window: invalid int value: 'x'",
+    "--stride 999999999999": "--stride 999999999999: at most 1000000000",
+    "--seed -1": "--seed -1: at least 0",
+    "--train_tokenizer 256": "--train_tokenizer 256: at least 257",
+    "--encoding klingon": "--encoding klingon: Python knows no such encoding",
+    "--encoding utf-16": "1 of 1 documents cannot be used.*invalid UTF-16",
+    "--encoding zlib": "--encoding zlib: Python knows no such encoding of text",
+    "--runner Nope": "--runner Nope: Unexpected pipeline runner",
+    "--direct_num_workers -3": "--direct_num_workers: at least 0",
+    "--direct_num_workers x": "argument --direct_num_workers",
+    "another.txt": "another.txt: not an option: quote the pattern",
+    "--corpus=": "--corpus: give the corpus a name",
+    "--corpus=a\x07b": "only such as can be printed",
+    "--split=": "--split '': it must have characters",
 }
 
 
@@ -301,6 +377,11 @@ def test_bad_input_ends_the_command_with_one_line_and_code_2(texts, tokenizer, t
     (texts / "bad.txt").write_bytes(b"text \xff")
     arguments = ["--corpus=c", "--split=train", f"--tokenizer={tokenizer}", f"--output={tmp_path}/s"]
     for workers in ("1", "2"):  # the error comes from a worker, in this process or in another one
+        (texts / "0.jsonl").write_text('{"\\ud800": 1}\n')  # what no message can carry as it is
+        ended = run(
+            "pipeline/make_windows.py", *arguments, f"--input={texts}/0.jsonl", f"--direct_num_workers={workers}"
+        )
+        assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
         ended = run("pipeline/make_windows.py", *arguments, f"--input={texts}/*.txt", f"--direct_num_workers={workers}")
         assert ended.returncode == 2
         (line,) = ended.stderr.splitlines()
@@ -318,6 +399,29 @@ def test_a_limit_spills_little_more_than_it_keeps():
     for batch in range(50):
         buffer.add(Windows(["d"] * 200, np.arange(200) + 200 * batch, np.zeros((200, 4), np.int32)))
     assert 100 <= buffer.rows < 1000  # of 10,000
+
+
+def test_names_with_brackets_spaces_and_the_same_file_twice(windows, texts, monkeypatch):
+    shutil.copy(texts / "0.txt", texts / "a [1].txt")
+    monkeypatch.chdir(texts)
+    once = windows(texts / "0.txt", output="once")
+    assert shard_bytes(windows("a [1].txt", output="name")) == shard_bytes(once)
+    assert shard_bytes(windows(texts / "0.txt", "./0.txt", output="twice")) == shard_bytes(once)
+    (texts / "empty.txt").write_text("")
+    assert shard_bytes(windows(texts / "0.txt", texts / "empty.txt", output="empty")) == shard_bytes(once)
+
+
+def test_a_store_is_not_its_own_input(windows, texts):
+    with pytest.raises(UserError, match=r"--input .*0.txt: it lies in --output"):
+        make_windows.main(
+            ["--corpus=c", "--split=s", f"--input={texts}/*", f"--output={texts}", "--train_tokenizer=300"]
+        )
+
+
+def test_folders_that_were_made_for_nothing_are_removed(windows, texts, tmp_path):
+    with pytest.raises(UserError, match="no file is long enough"):
+        windows(texts / "*", output="new/deep/store", flags="--window 1000000")
+    assert sorted(os.listdir(tmp_path)) == ["texts"]
 
 
 def test_a_file_that_cannot_be_read_is_named(windows, texts):
@@ -400,19 +504,27 @@ def test_text_that_changes_under_a_run_is_noticed(texts, tokenizer):
     from pipeline.documents import Source
     from pipeline.survey import survey_file
 
-    source = Source(str(texts / "0.txt"), "text", "train")
-    survey = survey_file(source)
     job = WindowsJob(*[None] * 8, False, 0, True, {}, "", None, None)
-    (texts / "0.txt").write_text("changed")
-    with pytest.raises(UserError, match=r"0.txt: it changed while it was being read"):
-        list(tokenise.document_chunks(survey, {}, job))
+    lines = (texts / "a.jsonl").read_text().splitlines(keepends=True)
+    for name, changed in (
+        ("0.txt", "changed"),
+        ("a.jsonl", "".join(lines[:6])),
+        ("a.jsonl", "".join([*lines, '{"text": "more"}'])),
+        ("a.jsonl", "".join(["no JSON\n", *lines[1:]])),
+    ):
+        survey = survey_file(Source(str(texts / name), "text" if name == "0.txt" else "jsonl", "train"))
+        (texts / name).write_text(changed)
+        with pytest.raises(UserError, match=rf"{name}: it changed while it was being read"):
+            list(tokenise.document_chunks(survey, {}, job))
+        (texts / name).write_text("".join(lines))
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(big_text, tokenizer, tmp_path):
     arguments = ["--corpus=c", "--split=train", f"--tokenizer={tokenizer}", f"--input={big_text}/*.txt"]
     job = command("pipeline/make_windows.py", *arguments, f"--output={tmp_path}/s")
     first = subprocess.Popen(job, stdout=subprocess.DEVNULL)
-    while not (tmp_path / "s" / "command.json").exists():
+    while not (tmp_path / "s" / ".work" / "command.json").exists():
+        assert first.poll() is None
         time.sleep(0.01)
     second = subprocess.run(job, capture_output=True, text=True)
     assert second.returncode == 2

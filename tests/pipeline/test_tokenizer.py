@@ -78,7 +78,10 @@ def test_a_tokenizer_that_looks_across_words_is_not_cut(tokenizer):
     spaces = Tokenizer(models.BPE({"a": 0, " ": 1, "a ": 2, "a a": 3, END_OF_TEXT: 4}, [("a", " "), ("a ", "a")]))
     prefixed = Tokenizer.from_str(encoder.backend.to_str())
     prefixed.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    for backend in (normalised, spaces, prefixed):
+    added = Tokenizer.from_str(encoder.backend.to_str())
+    added.add_tokens(["New York"])
+    whole = Tokenizer(models.WordLevel({"a b": 0, END_OF_TEXT: 1}, unk_token=END_OF_TEXT))
+    for backend in (normalised, spaces, prefixed, added, whole):
         assert not TextEncoder(backend, END_OF_TEXT).cuts_exactly
     assert list(chunks(["x " * 9000, "y"], cut=False)) == ["x " * 9000 + "y"]
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.errors import UserError
 from pipeline.manifest import read_manifest
 from pipeline.verify_store import main, verify
 from tests.conftest import run, shard_bytes
@@ -71,6 +72,32 @@ def damage_tokenizer(store: Path) -> set[str]:
     return {"tokenizer"}
 
 
+def damage_merges(store: Path) -> set[str]:
+    path = store / "tokenizer/tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["merges"] = content["model"]["merges"][5:]
+    path.write_text(json.dumps(content))
+    return {"tokenizer"}
+
+
+def damage_config(store: Path) -> set[str]:
+    (store / "tokenizer/tokenizer_config.json").write_text("[]")
+    return {"tokenizer"}
+
+
+def damage_seed(store: Path) -> set[str]:
+    content = json.loads((store / "manifest.json").read_text())
+    (store / "manifest.json").write_text(json.dumps(content | {"seed": 7}))
+    return {"manifest.json"}
+
+
+def damage_settings(store: Path) -> set[str]:
+    content = json.loads((store / "command.json").read_text())
+    content["settings"]["stride"] = 7
+    (store / "command.json").write_text(json.dumps(content))
+    return {"command.json"}
+
+
 def damage_record(store: Path) -> set[str]:
     (store / "command.json").write_text("{")
     return {"command.json"}
@@ -78,7 +105,7 @@ def damage_record(store: Path) -> set[str]:
 
 DAMAGES = [
     *[damage_flip, damage_missing, damage_extra, damage_truncated, damage_swapped, damage_manifest],
-    *[damage_tokenizer, damage_record],
+    *[damage_tokenizer, damage_merges, damage_config, damage_seed, damage_settings, damage_record],
 ]
 
 
@@ -149,3 +176,26 @@ def test_what_is_no_store_ends_with_code_2(tmp_path):
     ended = run("pipeline/verify_store.py", tmp_path)
     assert ended.returncode == 2
     assert ended.stderr == f"error: {tmp_path}: not a store, there is neither manifest.json nor command.json in it\n"
+
+
+@pytest.mark.parametrize("overwrite", ["", "--overwrite"])
+def test_text_that_has_changed_does_not_replace_good_shards(windows, texts, overwrite):
+    store = Path(windows(texts / "*", flags=f"--shards 5 {overwrite}"))
+    (store / "shards/00001.parquet").unlink()
+    before = shard_bytes(str(store))
+    text = (texts / "0.txt").read_text()
+    for changed in (text[::-1], text + "more"):
+        (texts / "0.txt").write_text(changed)
+        with pytest.raises(UserError, match="the command ended with 2"):
+            main([str(store), "--repair"])
+        assert shard_bytes(str(store)) == before
+    (texts / "0.txt").write_text(text)
+    assert main([str(store), "--repair"]) == 0
+
+
+def test_a_record_that_names_another_program_is_not_run(store):
+    (store / "manifest.json").unlink()
+    content = json.loads((store / "command.json").read_text())
+    (store / "command.json").write_text(json.dumps(content | {"command": ["antigravity.py"]}))
+    with pytest.raises(UserError, match=r"antigravity.py is no job that makes a store"):
+        main([str(store), "--repair"])
