@@ -6,6 +6,7 @@ after everything that they depend on: a step that finds its result does nothing,
 
 import json
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from operator import truth
 from typing import Any
@@ -30,7 +31,8 @@ from pipeline.windows_job import WindowsJob
 SHARD_ROWS = 8192
 GROUP_BYTES = 32 << 20
 MOST_SHARD_BYTES = 1 << 30  # a shard is sorted in memory
-RUN_ROWS, LEAST_RUNS, MOST_RUNS = 1 << 17, 16, 512
+RUN_ROWS, LEAST_RUNS, MOST_RUNS = 1 << 17, 4, 512
+WRITERS = 2
 
 
 @dataclass(frozen=True)
@@ -239,9 +241,13 @@ def write_shards(run: tuple[int, int], job: WindowsJob, plan: Plan) -> list[Shar
         orders, rows = gather(plan.parts, starts[0], starts[-1], job.corpus, job.split, job.token_bytes)
         # `starts` can be 2^64, one more than the type holds: the last shard ends with the last row.
         edges = [*np.searchsorted(orders, np.array(starts[:-1], np.uint64)).tolist(), len(orders)]
-        for number in missing:
+
+        def put(number: int) -> Shard:
             first, end = edges[number - missing[0] :][:2]
-            done[number] = write_shard(job.output, number, rows[first:end], plan.stamp)
+            return write_shard(job.output, number, rows[first:end], plan.stamp)
+
+        with ThreadPoolExecutor(WRITERS) as pool:  # compressing, hashing and waiting for the disk need no interpreter
+            done |= dict(zip(missing, pool.map(put, missing), strict=True))
     return [shard for shard in done.values() if shard is not None]
 
 
