@@ -1,8 +1,9 @@
 """Reading a store: its rows in order, or any row by its number, without reading what comes before it."""
 
 import bisect
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -26,6 +27,7 @@ class Store:
 
     CACHED_GROUPS = 16
     OPEN_SHARDS = 64
+    GROUPS_AHEAD = 4
 
     def __init__(self, path: str, kind: str | None = None):
         self.path = path
@@ -46,10 +48,20 @@ class Store:
     def batches(self, columns: Sequence[str] | None = None, shards: Sequence[int] | None = None) -> Iterator[pa.Table]:
         """The rows of all shards, or of some, in order, as Arrow tables of one row group each."""
         names = self._names(columns)
-        for number in range(len(self.manifest.shards)) if shards is None else shards:
-            shard = _OpenShard(self.path, self.manifest.shards[number], self.schema)
-            for group in range(shard.groups):
-                yield shard.read(group, names)
+        wanted = self.manifest.shards if shards is None else [self.manifest.shards[number] for number in shards]
+        # Two threads, each with a handle of its own, decode ahead of whoever uses the rows.
+        with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+            ahead: deque[Future[pa.Table]] = deque()
+            for shard in wanted:
+                opening = [pool.submit(_OpenShard, self.path, shard, self.schema) for pool in (one, other)]
+                readers = list(zip((one, other), (future.result() for future in opening), strict=True))
+                for group in range(readers[0][1].groups):
+                    pool, reader = readers[group % 2]
+                    ahead.append(pool.submit(reader.read, group, names))
+                    if len(ahead) > self.GROUPS_AHEAD:
+                        yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """The rows one by one, in order; lists of numbers are NumPy arrays."""
