@@ -43,11 +43,11 @@ class TextEncoder:
             "eos_token_id": self.eos_token_id,
         }
 
-    @property
+    @cached_property
     def eos_token_id(self) -> int:
         return self.backend.get_vocab(with_added_tokens=True)[self.eos_token]
 
-    @property
+    @cached_property
     def vocabulary_size(self) -> int:
         """One more than the largest id, which is what a model's embedding must hold."""
         return max(self.backend.get_vocab(with_added_tokens=True).values()) + 1
