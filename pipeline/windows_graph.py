@@ -259,7 +259,7 @@ def finish(shards: list[Shard], job: WindowsJob, reading: Reading, plan: Plan) -
     written = {shard.file for shard in shards}
     manifest = Manifest(
         kind="windows",
-        shards=sorted(shards, key=lambda shard: shard.file),
+        shards=sorted(shards, key=lambda shard: (len(shard.file), shard.file)),  # 100000 comes after 99999
         settings=job.record.settings,
         tokenizer=job.tokenizer,
         parent=None,
