@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 
@@ -111,3 +111,7 @@ class ConvLM(PreTrainedModel):
             hidden = layer(padded, hidden)
         logits = self.output(self.narrow(hidden[:, -logits_to_keep:] if logits_to_keep else hidden))
         return CausalLMOutputWithPast(logits=logits, past_key_values=ConvCache(kept) if use_cache else None)
+
+
+AutoConfig.register(ConvConfig.model_type, ConvConfig, exist_ok=True)
+AutoModelForCausalLM.register(ConvConfig, ConvLM, exist_ok=True)

@@ -13,19 +13,15 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from pipeline.conv_lm import ConvConfig, ConvLM
+from pipeline import conv_lm  # noqa: F401  (its model type becomes known to transformers)
 from pipeline.errors import UserError, first_line
-from pipeline.residual_lm import Ralm, RalmConfig
+from pipeline.residual_lm import RalmConfig
 from pipeline.tokenizer import load_tokenizer
 
 LEFT_TO_RIGHT, RIGHT_TO_LEFT = "left_to_right", "right_to_left"
 DIRECTIONS = (LEFT_TO_RIGHT, RIGHT_TO_LEFT)
 OWN = "residual_ebm_"  # begins the model types that are this project's own, which nobody else's engine knows
 WEIGHTS = (".safetensors", ".bin")
-
-for config_class, model_class in ((ConvConfig, ConvLM), (RalmConfig, Ralm)):
-    AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
-    AutoModelForCausalLM.register(config_class, model_class, exist_ok=True)
 
 
 @dataclass(frozen=True)

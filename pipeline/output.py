@@ -5,6 +5,8 @@ then commits, and from that moment the folder is its own. So input that turns ou
 there before, and leaves nothing where there was none.
 """
 
+from typing import Any
+
 from pipeline import files
 from pipeline.errors import UserError
 from pipeline.manifest import MANIFEST, Manifest, Record, read_manifest, read_record, write_record
@@ -27,7 +29,7 @@ def store_there(output: str, record: Record, overwrite: bool) -> Manifest | None
             raise UserError(f"--output {output}: there is something else in this folder ({strange[0]}): {way_out}")
     elif owner.settings != record.settings and not overwrite:
         raise UserError(
-            f"--output {output}: it was made with other settings ({_differences(owner, record)}): "
+            f"--output {output}: it was made with other settings ({differences(owner.settings, record.settings)}): "
             f"choose another folder, or replace it with --overwrite"
         )
     if made is None or made.settings != record.settings or not files.is_file(files.join(output, MANIFEST)):
@@ -70,7 +72,8 @@ def abandon(output: str, existed: bool) -> None:
         files.remove_if_empty(output)
 
 
-def _differences(there: Record, here: Record) -> str:
-    names = sorted(there.settings.keys() | here.settings.keys())
-    pairs = [(name, there.settings.get(name), here.settings.get(name)) for name in names]
+def differences(there: dict[str, Any], here: dict[str, Any]) -> str:
+    """The settings that are not the same, each with both values."""
+    names = sorted(there.keys() | here.keys())
+    pairs = [(name, there.get(name), here.get(name)) for name in names]
     return "; ".join(f"{name} {str(old)[:80]}, now {str(new)[:80]}" for name, old, new in pairs if old != new)

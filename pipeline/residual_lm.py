@@ -89,3 +89,7 @@ def config_of(settings: dict[str, Any]) -> PretrainedConfig:
     """A network's configuration from its dictionary, which names its own model type."""
     rest = {name: value for name, value in settings.items() if name != "model_type"}
     return AutoConfig.for_model(settings["model_type"], **rest)
+
+
+AutoConfig.register(RalmConfig.model_type, RalmConfig, exist_ok=True)
+AutoModelForCausalLM.register(RalmConfig, Ralm, exist_ok=True)

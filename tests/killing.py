@@ -14,12 +14,17 @@ def kill_after(command: list[str], seconds: float) -> bool:
         process.wait(timeout=seconds)
         return False
     except subprocess.TimeoutExpired:
-        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        for member in family:
-            member.kill()
-        psutil.wait_procs(family, timeout=10)
-        process.wait()
+        kill_family(process)
         return True
+
+
+def kill_family(process: subprocess.Popen) -> None:
+    """Kills a process and all its descendants, and waits until they are gone."""
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for member in family:
+        member.kill()
+    psutil.wait_procs(family, timeout=10)
+    process.wait()
 
 
 def storm(command: list[str], kills: int, seconds: float, seed: int) -> None:

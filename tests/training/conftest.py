@@ -1,0 +1,53 @@
+"""What the trainers' tests need: small stores of sums, and the trainer as users start it."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pipeline import make_windows
+from pipeline.store import Store
+from tests.conftest import ROOT, free_port
+
+
+class Stores(NamedTuple):
+    train: Store
+    valid: Store
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    """Windows of one sum each, 13 tokens of a vocabulary of 14."""
+    folder = tmp_path_factory.mktemp("sums")
+    for split, lines in (("train", 3000), ("valid", 200)):
+        make_windows.main(
+            [f"--input=builtin:sums:lines={lines}", f"--split={split}", f"--output={folder / split}", "--shards=2"]
+        )
+    return Stores(Store(str(folder / "train")), Store(str(folder / "valid")))
+
+
+def train_command(stores: Stores, output: Path, flags: str = "", ranks: int = 1, stage: int = 1) -> list[str]:
+    """Twenty steps of the smallest model; on one rank without the launcher, on more with it."""
+    launcher = [sys.executable, "-m", "deepspeed.launcher.runner", "--num_accelerators", str(ranks)]
+    launcher += ["--master_port", str(free_port())]
+    given = f"--preset transf-nano --max_steps 20 --batch_size 24 --micro_batch_size 6 {flags}".split()
+    given += ["--train", stores.train.path, "--valid", stores.valid.path, "--output", str(output)]
+    given += ["--deepspeed_config", str(ROOT / f"training/zero/stage{stage}.json")]
+    return [*(launcher if ranks > 1 else [sys.executable]), str(ROOT / "training/train_lm.py"), *given]
+
+
+def train(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    """Runs a training to its end."""
+    return subprocess.run(train_command(*arguments, **options), capture_output=True, text=True, timeout=300)
+
+
+def losses(output: Path) -> list[float]:
+    """The training loss at every step, as logged."""
+    with (output / "logs/csv/train_loss.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["step", "loss"]
+    assert [int(step) for step, _ in rows] == list(range(1, len(rows) + 1))
+    return [float(loss) for _, loss in rows]

@@ -1,0 +1,45 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from training.data_order import BLOCK, SPAN, rows_at
+from training.loader import Loader
+
+
+@pytest.mark.parametrize("total", [1, 5, BLOCK, BLOCK + 1, BLOCK * SPAN, BLOCK * SPAN + 7, 3 * BLOCK * SPAN + 1000])
+def test_every_epoch_has_every_row_once(total):
+    for epoch in range(3):
+        rows = rows_at(epoch * total, (epoch + 1) * total, total, seed=7)
+        assert sorted(rows.tolist()) == list(range(total))
+
+
+def test_epochs_and_seeds_differ():
+    total = 1000
+    orders = [rows_at(epoch * total, (epoch + 1) * total, total, seed).tolist() for seed in (0, 1) for epoch in (0, 1)]
+    assert len({tuple(order) for order in orders}) == 4
+
+
+def test_any_place_is_reached_without_what_comes_before():
+    total, seed = 20_000, 3
+    whole = rows_at(0, 50_000, total, seed)
+    for start, stop in ((0, 10), (16_380, 16_390), (19_990, 20_010), (39_999, 40_001), (49_000, 50_000)):
+        np.testing.assert_array_equal(rows_at(start, stop, total, seed), whole[start:stop])
+
+
+def test_the_rows_of_a_batch_come_from_all_over_the_store():
+    """Rows of many batches fall evenly into ten parts of the store: a store of two corpora is mixed in each batch."""
+    total, batch = 10 * BLOCK * SPAN, 64
+    parts = [rows_at(start, start + batch, total, seed=0) * 10 // total for start in range(0, total, batch)]
+    assert np.mean([len(np.unique(part)) for part in parts]) > 8
+    assert stats.chisquare(np.bincount(np.concatenate(parts), minlength=10)).pvalue > 0.01
+
+
+def test_ranks_share_a_batch_and_a_later_start_continues_it(stores):
+    store = stores.train
+    alone = [batch["tokens"].to_pylist() for batch in Loader(store, ["tokens"], 12, 5).batches(0, 300)]
+    shares = [list(Loader(store, ["tokens"], 12, 5, rank, 3).batches(0, 300)) for rank in range(3)]
+    assert [pa.concat_tables(step)["tokens"].to_pylist() for step in zip(*shares, strict=True)] == alone
+    later = [batch["tokens"].to_pylist() for batch in Loader(store, ["tokens"], 12, 5).batches(177, 300)]
+    assert later == alone[177:]
+    assert store.take(Loader(store, ["tokens"], 12, 5).rows(177))["tokens"].to_pylist() == alone[177]
