@@ -80,11 +80,11 @@ def draw(logits: Tensor, u: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor,
     """
     most = logits.amax(-1, keepdim=True)
     weights = _weights_in_blocks(logits, most)
-    # Inside of a block fp32 sums are as good as the weights themselves; only sums over all blocks need more.
-    sums = weights.sum(-1).double().cumsum_(-1)
+    # In fp32 the sum of a block would swallow the small tokens beside a large one, and bias the tail.
+    sums = weights.double().sum(-1).cumsum_(-1)
     total = sums[:, -1]
     if sampling.rule == TEMPERATURE:
-        tokens, kept = _from_blocks(weights, sums, u), total
+        tokens, kept = _from_blocks(weights, sums, u).clamp_(max=logits.shape[-1] - 1), total  # the clamp is for NaN
     elif sampling.rule == TOP_K:
         best = torch.topk(logits, min(sampling.top_k, logits.shape[-1]))
         sums = (best.values - most).double().exp_().cumsum(-1)

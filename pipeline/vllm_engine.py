@@ -77,7 +77,9 @@ class VllmEngine:
             told = np.array([output.cumulative_logprob for output in outputs], np.float64)
             log_q = told
             if sampling.rule == TOP_K:
-                log_q = told - np.array([self._log_kept(output.logprobs, length, kept) for output in outputs])
+                # The sampled token's own log-probability comes first, then those of the best.
+                best = np.array([output.logprobs.logprobs for output in outputs]).reshape(n, length, -1)[..., 1:]
+                log_q = told - self._log_kept(best, kept)
             results.append(Completions(tokens, told, log_q))
         return self._with_log_p(prompts, results) if self.nucleus else results
 
@@ -110,16 +112,14 @@ class VllmEngine:
             Completions(result.tokens, np.array([next(log_p) for _ in result.tokens]), result.log_q) for result in drawn
         ]
 
-    def _log_kept(self, told: Any, length: int, kept: int) -> float:
-        """The log of the k best tokens' mass, summed over the steps; vLLM keeps also what ties with the last one."""
-        best = np.array(told.logprobs, np.float64).reshape(length, -1)[:, 1:]  # the sampled token comes first
-        level = best >= best[:, kept - 1 : kept]
-        if best.shape[1] < self.model.vocabulary_size and level[:, -1].any():
+    def _log_kept(self, best: NDArray[np.float64], kept: int) -> NDArray[np.float64]:
+        mass = kept_mass(best, kept, self.model.vocabulary_size)
+        if np.isnan(mass).any():
             raise UserError(
                 f"{self.model.name}: more than {TIES} tokens tie with the one of rank {kept}, and vLLM would draw from "
                 f"them all: use --engine torch"
             )
-        return float(np.log(np.where(level, np.exp(best), 0.0).sum(-1)).sum())
+        return np.log(mass).sum(-1)
 
     def _check_lengths(self, outputs: Sequence[Any], n: int, length: int) -> None:
         """vLLM cuts what does not fit its model length, and says nothing."""
@@ -218,6 +218,15 @@ class VllmEngine:
             "max_num_seqs": sequences,
             "kv_cache_memory_bytes": (sequences + 1) * sequence,
         }
+
+
+def kept_mass(best: NDArray[np.float64], kept: int, vocabulary_size: int) -> NDArray[np.float64]:
+    """The mass that top-k leaves: of the k best tokens, whose log-probabilities stand last, best first, and of all
+    that tie with the k-th, which vLLM keeps too; NaN where the ties go on beyond what was told."""
+    level = best >= best[..., kept - 1 : kept]
+    mass = np.where(level, np.exp(best), 0.0).sum(-1)
+    endless = level[..., -1] & (best.shape[-1] < vocabulary_size)
+    return np.where(endless, np.nan, mass)
 
 
 @contextlib.contextmanager
