@@ -163,9 +163,11 @@ class VllmEngine:
 
     def _start(self) -> Any:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         try:
             from vllm import LLM
+            from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
         except ImportError as error:
             raise UserError(
                 f"--engine vllm: vLLM cannot be imported ({first_line(error)}): install the extra mining-cpu or "
@@ -187,6 +189,7 @@ class VllmEngine:
                     **place,
                 )
         except Exception as error:  # whatever vLLM has against a model, it says with an exception of any kind
+            cleanup_dist_env_and_memory()  # or no other engine could start in this process
             raise UserError(f"{self.model.name}: vLLM cannot load it ({error}): use --engine torch") from error
 
     def _cpu_settings(self) -> dict[str, Any]:
