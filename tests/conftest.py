@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from pipeline import make_windows
 from pipeline.builtin_corpora import python_docs
+from pipeline.store import Store
 from pipeline.tokenizer import train_tokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -102,3 +104,19 @@ def serving(server: list[str], port: int) -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
+
+
+class Stores(NamedTuple):
+    train: Store
+    valid: Store
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    """Windows of one sum each, 13 tokens of a vocabulary of 14."""
+    folder = tmp_path_factory.mktemp("sums")
+    for split, lines in (("train", 3000), ("valid", 200)):
+        make_windows.main(
+            [f"--input=builtin:sums:lines={lines}", f"--split={split}", f"--output={folder / split}", "--shards=2"]
+        )
+    return Stores(Store(str(folder / "train")), Store(str(folder / "valid")))

@@ -60,9 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if ranks.first_does(lambda: prepare_output(options, record)):
             return 0
         model = build(config, options.seed, base, init)
-        task = LanguageModelling(
-            model, train, valid, options.direction, load_tokenizer(tokenizer_of(train)), provenance(settings, model)
-        )
+        task = task_of(options, model, train, valid, settings)
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
         trainer = Trainer(task, plan)
         describe_start(trainer, trained)
@@ -192,10 +190,6 @@ def make_plan(options: argparse.Namespace, train: Store) -> Plan:
     return plan
 
 
-def tokenizer_of(store: Store) -> str:
-    return files.join(store.path, TOKENIZER_FOLDER)
-
-
 def settings_of(
     options: argparse.Namespace,
     plan: Plan,
@@ -257,6 +251,13 @@ def build(
     return model
 
 
+def task_of(
+    options: argparse.Namespace, model: PreTrainedModel, train: Store, valid: Store, settings: dict[str, Any]
+) -> LanguageModelling:
+    encoder = load_tokenizer(files.join(train.path, TOKENIZER_FOLDER))
+    return LanguageModelling(model, train, valid, options.direction, encoder, provenance(settings, model))
+
+
 def copy_weights(init: LanguageModel, model: PreTrainedModel) -> None:
     """All weights of one model into another of the same shape; a tensor that does not fit is named."""
     source, target = init.load().state_dict(), model.state_dict()
@@ -270,7 +271,7 @@ def copy_weights(init: LanguageModel, model: PreTrainedModel) -> None:
 def provenance(settings: dict[str, Any], model: PreTrainedModel) -> dict[str, Any]:
     """What the model's folder says of its making, from which tables are labelled later."""
     names = ("preset", "direction", "seed", "corpus", "split", "train", "base", "init", "batch_size", "max_steps")
-    return {name: settings[name] for name in names} | {
+    return {name: settings.get(name) for name in names} | {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "code_version": code_version(),
     }

@@ -18,7 +18,7 @@ from pipeline.language_model import open_language_model
 from pipeline.store import Store
 from pipeline.tokenizer import load_tokenizer
 from tests.killing import kill_family
-from tests.training.conftest import losses, train, train_command
+from tests.training.launching import losses, train, train_command
 from training import train_lm
 from training.data_order import rows_at
 from training.lm_presets import PRESETS

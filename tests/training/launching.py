@@ -1,32 +1,11 @@
-"""What the trainers' tests need: small stores of sums, and the trainer as users start it."""
+"""The trainers as users start them, and what they log."""
 
 import csv
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
-import pytest
-
-from pipeline import make_windows
-from pipeline.store import Store
-from tests.conftest import ROOT, free_port
-
-
-class Stores(NamedTuple):
-    train: Store
-    valid: Store
-
-
-@pytest.fixture(scope="session")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
-    """Windows of one sum each, 13 tokens of a vocabulary of 14."""
-    folder = tmp_path_factory.mktemp("sums")
-    for split, lines in (("train", 3000), ("valid", 200)):
-        make_windows.main(
-            [f"--input=builtin:sums:lines={lines}", f"--split={split}", f"--output={folder / split}", "--shards=2"]
-        )
-    return Stores(Store(str(folder / "train")), Store(str(folder / "valid")))
+from tests.conftest import ROOT, Stores, free_port
 
 
 def train_command(stores: Stores, output: Path, flags: str = "", ranks: int = 1, stage: int = 1) -> list[str]:
