@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from pipeline import torch_engine
 from pipeline.errors import UserError
 from pipeline.generator import ENGINES, Engine, Generator, open_generator
 from pipeline.language_model import open_language_model, quiet
@@ -77,6 +78,15 @@ def fits(counts: np.ndarray, probabilities: np.ndarray) -> bool:
     return bool(stats.chisquare(observed, expected).pvalue > 1e-3)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models as small as these gain nothing from a second thread, and lose much where something else is running."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, str]:
     """The same weights once a direction."""
@@ -88,6 +98,8 @@ def folders(tmp_path_factory) -> dict[str, str]:
 def generator_of(folders) -> Iterator[Callable[[str, str, str], Generator]]:
     """One engine for both directions, whose weights are the same, and for all rules that one start can follow."""
     engines: dict[tuple[str, bool], Engine] = {}
+    patch = pytest.MonkeyPatch()
+    patch.setitem(torch_engine.MOST_ROWS, "cpu", 1024)  # models as small as this one are quicker in large batches
 
     def make(name: str, direction: str, rule: str = "temperature") -> Generator:
         start = (name, name == "vllm" and rule == "nucleus")
@@ -97,6 +109,7 @@ def generator_of(folders) -> Iterator[Callable[[str, str, str], Generator]]:
         return Generator(open_language_model(folders[direction]), engines[start], RULES[rule], 9)
 
     yield make
+    patch.undo()
     for engine in engines.values():
         engine.close()
 

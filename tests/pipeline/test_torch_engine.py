@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -31,6 +33,15 @@ def save(config, folder) -> str:
     with quiet():
         AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models as small as these gain nothing from a second thread, and lose much where something else is running."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

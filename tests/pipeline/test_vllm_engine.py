@@ -21,6 +21,15 @@ WINDOW = 127
 SIZES = {"vocabulary": 500, "n_embd": 64, "n_head": 2, "n_layer": 4, "n_positions": WINDOW + 1}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models as small as these gain nothing from a second thread, and lose much where something else is running."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> str:
     """Tokens 2i and 2i + 1 have the same embedding, so their logits tie."""
