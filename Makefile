@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 OUTPUT ?= demo
 
-# Operators that DeepSpeed compiles are kept, so that only the first run pays for them.
-export TORCH_EXTENSIONS_DIR ?= $(CURDIR)/.cache/torch_extensions
+# DeepSpeed looks for an accelerator, and warns at length where there is none.
+export DS_ACCELERATOR ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
@@ -37,6 +37,10 @@ demo: $(INSTALLED)
 	  $(BIN)/python pipeline/make_windows.py --input builtin:sums --split $$split --output $(OUTPUT)/windows/$$split \
 	  && $(BIN)/python pipeline/verify_store.py $(OUTPUT)/windows/$$split || exit $$?; \
 	done
+	@PATH=$(BIN):$$PATH deepspeed --log_level error training/train_lm.py --preset transf-nano \
+	  --train $(OUTPUT)/windows/train --valid $(OUTPUT)/windows/valid --output $(OUTPUT)/models/generator
+	@$(BIN)/python pipeline/show_samples.py --generator $(OUTPUT)/models/generator --windows $(OUTPUT)/windows/test \
+	  --context_length 8 --count 4 --samples 3
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest

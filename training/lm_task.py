@@ -46,15 +46,15 @@ class LanguageModelling:
         return {"input_ids": torch.cat([start, windows[:, :-1]], dim=1), "targets": windows}
 
     def loss(self, network: Any, batch: dict[str, Tensor]) -> Tensor:
-        return self._log_losses(network, batch).mean()
+        return self._cross_entropy(network, batch, "mean")
 
     def sums(self, network: Any, batch: dict[str, Tensor], weights: Tensor) -> Tensor:
-        losses = self._log_losses(network, batch).double().view_as(batch["targets"])
+        losses = self._cross_entropy(network, batch, "none").double().view_as(batch["targets"])
         return torch.stack([(losses.sum(1) * weights).sum(), weights.double().sum() * losses.shape[1]])
 
-    def _log_losses(self, network: Any, batch: dict[str, Tensor]) -> Tensor:
+    def _cross_entropy(self, network: Any, batch: dict[str, Tensor], reduction: str) -> Tensor:
         logits = network(input_ids=batch["input_ids"], use_cache=False).logits
-        return F.cross_entropy(logits.flatten(0, 1).float(), batch["targets"].flatten(), reduction="none")
+        return F.cross_entropy(logits.flatten(0, 1).float(), batch["targets"].flatten(), reduction=reduction)
 
     def measured(self, sums: list[float]) -> dict[str, float]:
         loss = sums[0] / sums[1]

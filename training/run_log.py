@@ -2,6 +2,7 @@
 
 import csv
 import os
+import time
 from pathlib import Path
 
 from training import ranks
@@ -12,6 +13,8 @@ class RunLog:
 
     def __init__(self, folder: str, step: int):
         self.monitor = None
+        self.waiting: list[tuple[str, float, int]] = []
+        self.flushed = time.monotonic()
         if not ranks.is_first():
             return
         from deepspeed.monitor.config import DeepSpeedMonitorConfig
@@ -28,8 +31,15 @@ class RunLog:
         self.monitor.csv_monitor.filenames.extend(there)  # these have their header
 
     def write(self, values: dict[str, float], step: int) -> None:
-        if self.monitor is not None:
-            self.monitor.write_events([(name, value, step) for name, value in values.items()])
+        """Notes numbers of a step; they reach the disk within a second or so, not step by step, which would cost."""
+        self.waiting.extend((name, value, step) for name, value in values.items())
+        if time.monotonic() - self.flushed > 1:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.monitor is not None and self.waiting:
+            self.monitor.write_events(self.waiting)
+        self.waiting, self.flushed = [], time.monotonic()
 
 
 def forget_after(folder: Path, step: int) -> list[str]:

@@ -182,6 +182,7 @@ class Trainer:
             # A gradient that overflows in fp16 is DeepSpeed's business: it skips the step and scales down.
             if not math.isfinite(value) or (self.plan.precision != "fp16" and not math.isfinite(float(norm))):
                 what = f"the gradient's norm is {norm}" if math.isfinite(value) else f"the loss is {value}"
+                self.log.flush()
                 raise NotFinite(self._obituary(step, what))
             events = {"loss": value, "learning_rate": self.plan.recipe.learning_rate(step), "grad_norm": float(norm)}
             self.log.write({f"train/{name}": number for name, number in events.items()}, step + 1)
@@ -271,6 +272,7 @@ class Trainer:
             self.engine.save_checkpoint(folder, tag=name, save_latest=False, exclude_frozen_parameters=True)
         except (OSError, RuntimeError) as error:  # torch says so when the disk is full
             raise Obstructed(f"{os.path.join(folder, name)}: it cannot be written ({first_line(error)})") from None
+        self.log.flush()  # what comes before a checkpoint is not made again
         ranks.wait()
         ranks.first_does(lambda: checkpoints.finish(self.plan.output, mark))
         self.marks.append(mark)
