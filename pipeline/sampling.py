@@ -59,15 +59,19 @@ class Completions:
     log_q: NDArray[np.float64]
 
 
-def request_seed(run_seed: int, window_id: str, context_length: int, chunk: int) -> int:
-    """A request's seed, in [0, 2**62): a hash of its address, so that no two windows share one."""
-    address = json.dumps([int(run_seed), window_id, int(context_length), int(chunk)]).encode()
+def request_seed(run_seed: int, window_id: str, context_length: int) -> int:
+    """The seed of a window's first sample, in [0, 2**62): a hash of its address, so that no two windows share one.
+
+    Sample j has this seed plus j, in whatever chunks the samples are drawn: no two samples of a window share a seed
+    either, also where an engine looks at the low bits alone.
+    """
+    address = json.dumps([int(run_seed), window_id, int(context_length)]).encode()
     return int.from_bytes(hashlib.blake2b(address, digest_size=8).digest()) >> 2
 
 
-def uniform(seeds: U64, samples: U64, length: int) -> NDArray[np.float64]:
-    """Numbers in [0, 1), one a row and position: each a function of (seed, sample number, position) alone."""
-    rows = mix(mix(seeds, 1) + np.asarray(samples, np.uint64), 2)
+def uniform(seeds: U64, length: int) -> NDArray[np.float64]:
+    """Numbers in [0, 1), one a row and position: each a function of (seed, position) alone."""
+    rows = mix(mix(seeds, 1), 2)
     bits = mix(rows[:, None] + np.arange(length, dtype=np.uint64), 3)
     return np.asarray((bits >> np.uint64(11)) * 2.0**-53, np.float64)
 

@@ -51,15 +51,9 @@ class TorchEngine:
             for some in _slices(numbers, max(1, rows // n)):
                 for first in range(0, n, rows):
                     count = min(n - first, rows)
-                    results = self._sample(
-                        np.stack([prompts[number] for number in some]),
-                        uniform(
-                            np.repeat(np.array([seeds[number] for number in some], np.uint64), count),
-                            np.tile(np.arange(first, first + count, dtype=np.uint64), len(some)),
-                            length,
-                        ),
-                        sampling,
-                    )
+                    own = [seeds[number] + sample for number in some for sample in range(first, first + count)]
+                    u = uniform(np.array(own, np.uint64), length)
+                    results = self._sample(np.stack([prompts[number] for number in some]), u, sampling)
                     for place, number in enumerate(some):
                         mine = slice(place * count, (place + 1) * count)
                         for all_of_them, result in zip(_arrays(drawn[number]), results, strict=True):

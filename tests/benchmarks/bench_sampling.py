@@ -44,7 +44,7 @@ def measure(folder: str, sampling: Sampling) -> None:
     )
     generator = np.random.default_rng(0)
     contexts = list(generator.integers(0, VOCABULARY, (REQUESTS, CONTEXT), np.int32))
-    seeds = [request_seed(0, str(number), CONTEXT, 0) for number in range(REQUESTS)]
+    seeds = [request_seed(0, str(number), CONTEXT) for number in range(REQUESTS)]
     contenders: dict[str, Callable[[], object]] = {
         "vllm engine": lambda: sample(vllm, contexts, seeds),
         "torch engine": lambda: sample(plain, contexts, seeds),

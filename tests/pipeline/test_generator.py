@@ -148,9 +148,9 @@ def test_samples_come_as_often_as_they_should_with_their_exact_probabilities(
     q = exact(folders[direction], context, direction, RULES[rule])
     # Half of them as requests of their own, half as the samples of one request.
     half = SAMPLES[engine] // 2
-    seeds = [request_seed(5, f"window {number}", len(context), 0) for number in range(half)]
+    seeds = [request_seed(5, f"window {number}", len(context)) for number in range(half)]
     alone = generator.sample([np.array(context)] * half, [4] * half, seeds)
-    (together,) = generator.sample([np.array(context)], [4], [request_seed(6, "window", len(context), 0)], n=half)
+    (together,) = generator.sample([np.array(context)], [4], [request_seed(6, "window", len(context))], n=half)
     assert together.tokens.shape == (half, 4)
     assert together.tokens.dtype == np.int32
     for tokens, log_p, log_q in (

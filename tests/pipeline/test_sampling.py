@@ -80,24 +80,23 @@ def test_scores_are_the_softmax_of_the_logits():
 
 
 def test_uniform_numbers_are_uniform_and_a_function_of_their_address():
-    seeds = np.array([request_seed(0, f"w{number}", 120, 0) for number in range(500)], np.uint64)
-    numbers = uniform(np.repeat(seeds, 4), np.tile(np.arange(4, dtype=np.uint64), 500), 40)
+    seeds = np.array([request_seed(0, f"w{number}", 120) for number in range(500)], np.uint64)
+    numbers = uniform(np.repeat(seeds, 4) + np.tile(np.arange(4, dtype=np.uint64), 500), 40)
     assert numbers.min() >= 0
     assert numbers.max() < 1
     assert len(np.unique(numbers)) == numbers.size
     assert stats.kstest(numbers.ravel(), "uniform").pvalue > 1e-3
     assert abs(np.corrcoef(numbers[:, 0], numbers[:, 1])[0, 1]) < 0.1
     assert abs(np.corrcoef(numbers[0::4, 0], numbers[1::4, 0])[0, 1]) < 0.15
-    np.testing.assert_array_equal(uniform(seeds[7:8], np.array([3], np.uint64), 9), numbers[31:32, :9])
+    np.testing.assert_array_equal(uniform(seeds[7:8] + np.uint64(3), 9), numbers[31:32, :9])
 
 
-def test_no_two_windows_lengths_chunks_or_runs_share_a_seed():
-    addresses = list(itertools.product((0, 1), (f"{window:x}" for window in range(2000)), (0, 12), (0, 1, 2)))
-    seeds = {request_seed(*address) for address in addresses}
-    assert len(seeds) == len(addresses)
-    assert all(0 <= seed < 2**62 for seed in seeds)
-    assert request_seed(0, "w", 120, 0) == 1984775977693170357
-    assert request_seed(1, "2", 3, 4) != request_seed(12, "", 3, 4)
+def test_no_two_windows_lengths_samples_or_runs_share_a_seed():
+    addresses = list(itertools.product((0, 1), (f"{window:x}" for window in range(2000)), (0, 12)))
+    seeds = {request_seed(*address) + sample for address in addresses for sample in range(3)}
+    assert len(seeds) == 3 * len(addresses)
+    assert all(0 <= seed < 2**62 + 3 for seed in seeds)
+    assert request_seed(1, "2", 3) != request_seed(12, "", 3)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def requests(count: int) -> tuple[list[np.ndarray], list[int], list[int]]:
     """Prompts of a few different lengths, completions of two."""
     rng = np.random.default_rng(0)
     prompts = [rng.integers(0, 50, 1 + number % 4 * 7).astype(np.int32) for number in range(count)]
-    return prompts, [12 + number % 2 for number in range(count)], [request_seed(0, str(n), 0, 0) for n in range(count)]
+    return prompts, [12 + number % 2 for number in range(count)], [request_seed(0, str(n), 0) for n in range(count)]
 
 
 def same(some, others) -> bool:
@@ -106,10 +106,17 @@ def test_memory_bounds_what_runs_at_once(model):
 def test_two_windows_of_the_same_text_get_different_samples(model):
     generator = open_generator(model.folder, Sampling(), "torch", window_length=60)
     context = np.arange(20, dtype=np.int32)
-    seeds = [request_seed(0, window, 20, chunk) for window, chunk in (("a", 0), ("b", 0), ("a", 1), ("a", 0))]
-    a, b, other_chunk, again = (drawn.tokens.tolist() for drawn in generator.sample([context] * 4, [40] * 4, seeds))
-    assert a == again
-    assert len({tuple(tokens[0]) for tokens in (a, b, other_chunk)}) == 3
+    seeds = [request_seed(0, window, 20) for window in "aba"]
+    a, b, again = (drawn.tokens.tolist() for drawn in generator.sample([context] * 3, [40] * 3, seeds))
+    assert a == again != b
+
+
+def test_samples_are_the_same_in_whatever_chunks_they_are_drawn(model):
+    prompts, lengths, seeds = requests(3)
+    engine = TorchEngine(model)
+    whole = engine.sample(prompts, lengths, seeds, Sampling(), 7)
+    chunks = [engine.sample(prompts, lengths, [seed + 3 for seed in seeds], Sampling(), 4)[1].tokens.tolist()]
+    assert chunks == [whole[1].tokens[3:].tolist()]
 
 
 def test_logits_that_are_no_numbers_are_named(model):

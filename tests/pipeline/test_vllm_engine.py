@@ -69,7 +69,7 @@ def test_it_agrees_with_torch_on_what_text_is_worth(generator, reference):
 
 def test_a_context_that_is_read_from_the_cache_gives_the_same_samples(generator, reference):
     contexts = [text[:length] for length in (CPU_BLOCK * 2 - 1, CPU_BLOCK * 2, 90) for text in texts(3, 90)]
-    seeds = [request_seed(0, str(number), 0, 0) for number in range(len(contexts))]
+    seeds = [request_seed(0, str(number), 0) for number in range(len(contexts))]
     first = generator.sample(contexts, [30] * 9, seeds, n=6)
     second = generator.sample(contexts, [30] * 9, seeds, n=6)
     for context, one, other in zip(contexts, first, second, strict=True):
@@ -82,13 +82,20 @@ def test_a_context_that_is_read_from_the_cache_gives_the_same_samples(generator,
 
 def test_a_request_gets_the_same_sample_in_any_company_and_another_window_another_one(generator):
     contexts = [*texts(5, 50), *texts(5, 50)]  # each text twice, as two windows
-    seeds = [request_seed(0, str(number), 50, 0) for number in range(10)]
+    seeds = [request_seed(0, str(number), 50) for number in range(10)]
     whole = [drawn.tokens.tolist() for drawn in generator.sample(contexts, [40] * 10, seeds)]
     turned = generator.sample(contexts[::-1], [40] * 10, seeds[::-1])
     assert [drawn.tokens.tolist() for drawn in turned] == whole[::-1]
     alone = [generator.sample([contexts[number]], [40], [seeds[number]])[0].tokens.tolist() for number in (0, 7)]
     assert alone == [whole[0], whole[7]]
     assert all(one != other for one, other in zip(whole[:5], whole[5:], strict=True))
+
+
+def test_samples_are_the_same_in_whatever_chunks_they_are_drawn(generator):
+    contexts, seeds = texts(4, 50), [request_seed(0, str(number), 50) for number in range(4)]
+    whole = generator.sample(contexts, [20] * 4, seeds, n=6)
+    later = generator.sample(contexts, [20] * 4, [seed + 2 for seed in seeds], n=4)
+    assert [drawn.tokens.tolist() for drawn in later] == [drawn.tokens[2:].tolist() for drawn in whole]
 
 
 def test_top_k_counts_the_tokens_that_tie_with_the_last_one(generator, reference):
