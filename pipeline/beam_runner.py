@@ -2,6 +2,7 @@
 
 import difflib
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -44,6 +45,14 @@ def beam_options(arguments: Sequence[str]) -> PipelineOptions:
 
 def is_local(options: PipelineOptions) -> bool:
     return options.view_as(StandardOptions).runner in (None, "DirectRunner")
+
+
+def worker_processes(options: PipelineOptions) -> int:
+    """How many processes a local run has."""
+    direct = options.view_as(DirectOptions)
+    if direct.direct_running_mode == "multi_threading":
+        return 1
+    return int(direct.direct_num_workers) or os.cpu_count() or 1
 
 
 def local_runner(options: PipelineOptions) -> FnApiRunner:

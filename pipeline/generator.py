@@ -4,7 +4,7 @@ The rest of the project sees two methods, `sample` and `log_prob`, and windows i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -60,6 +60,10 @@ class Generator:
         arrays = [self._ids(completion, "a completion") for completion in completions]
         prompts = self._prompts(contexts, [len(completion) for completion in arrays])
         return self.engine.log_prob(prompts, [self._turned(completion) for completion in arrays])
+
+    def with_sampling(self, sampling: Sampling) -> "Generator":
+        """The same model with another rule; not between nucleus and the others, which engines run differently."""
+        return replace(self, sampling=sampling)
 
     def close(self) -> None:
         self.engine.close()

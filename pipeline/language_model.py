@@ -1,9 +1,12 @@
 """Language models in folders: which one it is, what it was trained on, and whether it fits the windows at hand."""
 
 import hashlib
+import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +16,8 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from pipeline import conv_lm  # noqa: F401  (its model type becomes known to transformers)
+import pipeline.conv_lm  # noqa: F401  (its model type becomes known to transformers)
+from pipeline import files
 from pipeline.errors import UserError, first_line
 from pipeline.residual_lm import RalmConfig
 from pipeline.tokenizer import load_tokenizer
@@ -118,8 +122,8 @@ class LanguageModel:
 
 
 def open_language_model(name: str) -> LanguageModel:
-    """From a model's folder, or from the hub by its name."""
-    folder = name if os.path.isdir(name) else _from_hub(name)
+    """From a model's folder, here or in a bucket, or from the hub by its name."""
+    folder = _local_folder(name)
     if not os.path.isfile(os.path.join(folder, "config.json")):
         way_out = (
             "its training has not ended" if os.path.isdir(os.path.join(folder, "checkpoints")) else "check the path"
@@ -144,6 +148,33 @@ def positions_of(config: PretrainedConfig) -> int | None:
         both = [positions_of(part) for part in (config.base_config, config.residual_config)]
         return min((positions for positions in both if positions is not None), default=None)
     return getattr(config, "max_position_embeddings", None)
+
+
+def _local_folder(name: str) -> str:
+    if not files.is_local(name):
+        return _from_bucket(name)
+    return name if os.path.isdir(name) else _from_hub(name)
+
+
+def _from_bucket(url: str) -> str:
+    """A copy of the folder on this machine, made once, and again if a file has changed."""
+    found = [(name, files.info(files.join(url, name))) for name in files.names_in(url)]
+    wanted = [(name, info) for name, info in found if info.is_file]
+    if not any(name == "config.json" for name, _ in wanted):
+        raise UserError(f"{url}: not a model's folder, there is no config.json: check the path")
+    key = json.dumps([url, [(name, info.size, info.mtime_ns) for name, info in wanted]])
+    folder = os.path.join(tempfile.gettempdir(), f"residual-ebm-model-{hashlib.sha256(key.encode()).hexdigest()[:32]}")
+    if not os.path.isdir(folder):
+        temporary = tempfile.mkdtemp(dir=tempfile.gettempdir())
+        for name, _ in wanted:
+            with (
+                files.open_random(files.join(url, name)) as source,
+                open(os.path.join(temporary, name), "wb") as target,
+            ):
+                shutil.copyfileobj(source, target, 1 << 24)
+        with suppress(OSError):  # somebody else was faster
+            os.rename(temporary, folder)
+    return folder
 
 
 def _from_hub(name: str) -> str:

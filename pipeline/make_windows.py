@@ -13,8 +13,9 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline import files
 from pipeline.builtin_corpora import ALPHABET, parse_sums
@@ -38,6 +39,9 @@ from pipeline.tokenizer import (
 )
 from pipeline.windows_job import WindowsJob
 
+if TYPE_CHECKING:
+    from pipeline.windows_graph import MakeWindows
+
 WINDOW = 160
 STRIDE = 40
 RANGES = {"window": (2, 10**9), "stride": (1, 10**9), "shards": (1, 10**6), "limit": (1, 10**10)}
@@ -53,6 +57,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settle(options)
     if rest:
         check_beam_options(rest)
+    with making(options, arguments) as transform:
+        if transform is not None:
+            run_graph(options, transform, rest)
+    if files.is_file(files.join(options.output, MANIFEST)):
+        describe(options.output, read_manifest(options.output))
+    else:
+        print(f"{options.output}: handed over to the runner, which writes the store")
+
+
+@contextmanager
+def making(options: argparse.Namespace, arguments: Sequence[str]) -> Iterator["MakeWindows | None"]:
+    """What makes the store that the options describe: a transform to run, or None if it was made before.
+
+    The store is held for this process until the block ends; if what the block runs finds the input to be bad, the
+    folder is left as it was.
+    """
     sources = find_sources(options.input, options.split, options.format, options.text_field, options.encoding)
     refuse_own_output(sources, options.output)
     encoder = find_tokenizer(options)
@@ -63,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if manifest and not changed and is_whole(options.output, manifest):
             print(f"{options.output}: finished before, nothing to do")
             files.remove(files.join(options.output, WORK))  # left if the last run was killed in its last moment
-            describe(options.output, manifest)
+            yield None
             return
         if changed and not options.overwrite:
             raise UserError(f"{changed}: it has changed since {options.output} was made from it: see --overwrite")
@@ -71,16 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         work = begin(options.output, record)
         try:
             encoder = encoder or train(options, sources, work)
-            run_graph(options, record, sources, encoder, None if options.overwrite else manifest, rest)
+            yield transform_of(options, record, sources, encoder, None if options.overwrite else manifest)
         except Obstructed:
             raise
         except UserError:
             abandon(options.output, existed)
             raise
-        if files.is_file(files.join(options.output, MANIFEST)):
-            describe(options.output, read_manifest(options.output))
-        else:
-            print(f"{options.output}: handed over to the runner, which writes the store")
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -246,17 +262,14 @@ def check_beam_options(arguments: list[str]) -> None:
     beam_options(arguments)
 
 
-def run_graph(
+def transform_of(
     options: argparse.Namespace,
     record: Record,
     sources: list[Source],
     encoder: TextEncoder,
     damaged: Manifest | None,
-    rest: list[str],
-) -> None:
-    """Surveys, tokenises, cuts and writes, wherever Beam's options say."""
-    from pipeline import beam_runner  # seconds to import: not for --help, nor where nothing is to be done
-    from pipeline.windows_graph import MakeWindows
+) -> "MakeWindows":
+    from pipeline.windows_graph import MakeWindows  # seconds to import: not for --help, nor where nothing is to be done
 
     folder = files.join(options.output, WORK, TOKENIZER_FOLDER)
     encoder.save(folder)
@@ -268,10 +281,17 @@ def run_graph(
         inputs=sorted(entry["digest"] for entry in damaged.inputs) if damaged else None,
         record=record,
     )
+    return MakeWindows(job, sources)
+
+
+def run_graph(options: argparse.Namespace, transform: "MakeWindows", rest: list[str]) -> None:
+    """Surveys, tokenises, cuts and writes, wherever Beam's options say."""
+    from pipeline import beam_runner
+
     pipeline_options = beam_runner.beam_options(rest)
     visible = beam_runner.is_local(pipeline_options) and files.is_local(options.output)
     with showing(lambda: progress(options.output), unit="", on=visible):
-        beam_runner.run(lambda pipeline: pipeline | MakeWindows(job, sources), pipeline_options)
+        beam_runner.run(lambda pipeline: pipeline | transform, pipeline_options)
 
 
 def progress(output: str) -> tuple[str, int, int | None]:

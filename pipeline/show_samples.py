@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Sequence
 
 from pipeline.command_line import Parser
+from pipeline.engine_environment import prepare_environment
 from pipeline.errors import UserError, exit_with
 from pipeline.store import Store
 from pipeline.tokenizer import TextEncoder, load_tokenizer
@@ -21,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     length = options.context_length if options.context_length is not None else window * 3 // 4
     if not 0 <= length < window:
         raise UserError(f"--context_length {length}: between 0 and {window - 1}, windows have {window} tokens")
+    prepare_environment()
     # The models' libraries take seconds to import: not for --help, nor for a wrong flag.
     from pipeline.generator import open_generator
     from pipeline.language_model import LEFT_TO_RIGHT, open_language_model

@@ -6,7 +6,6 @@ closes the one before it. On CPU vLLM's generators look at a seed's low 32 bits 
 
 import contextlib
 import gc
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pipeline.engine_environment import prepare_environment
 from pipeline.errors import UserError, first_line
 from pipeline.language_model import OWN, LanguageModel
 from pipeline.sampling import NUCLEUS, TOP_K, Completions, Sampling
@@ -162,9 +162,7 @@ class VllmEngine:
         return self._llm
 
     def _start(self) -> Any:
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        prepare_environment()
         try:
             from vllm import LLM
             from vllm.distributed.parallel_state import cleanup_dist_env_and_memory

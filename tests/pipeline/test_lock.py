@@ -1,16 +1,21 @@
+import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
+from pipeline import files, lock
 from pipeline.errors import UserError
 from pipeline.lock import writing
+from tests.conftest import free_port, serving
 
 HOLD = """
 import sys, time
-from pipeline.lock import writing
-with writing(sys.argv[1]):
+from pipeline import lock
+lock.LEASE = 3
+with lock.writing(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -27,3 +32,39 @@ def test_a_second_writer_is_told_who_the_first_is_and_a_killed_one_blocks_nobody
     with writing(store):
         assert os.listdir(tmp_path) == [".store.lock"]
     assert os.listdir(tmp_path) == []
+
+
+def test_on_an_object_store_it_is_a_lease_that_a_killed_run_loses(monkeypatch):
+    port = free_port()
+    monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", f"http://localhost:{port}")
+    server = [sys.executable, "-m", "gcp_storage_emulator", "start", "--in-memory", "--default-bucket=leases"]
+    store = "gs://anonymous@leases/stores/one"
+    with serving([*server, f"--port={port}"], port):
+        holder = subprocess.Popen([sys.executable, "-c", HOLD, store], stdout=subprocess.PIPE)
+        assert holder.stdout.readline() == b"held\n"
+        time.sleep(4)  # longer than the lease: it is renewed
+        with pytest.raises(UserError, match=rf"stores/one: process {holder.pid} on .* is writing it"), writing(store):
+            pass
+        holder.kill()
+        holder.wait()
+        time.sleep(3)
+        with writing(store):
+            lease = json.loads(files.read("gs://anonymous@leases/stores/.one.lease"))
+            assert lease["holder"].startswith(f"process {os.getpid()} on ")
+        assert files.names_in("gs://anonymous@leases/stores") == []
+
+
+def test_of_two_who_take_a_lease_at_once_one_gives_way(monkeypatch):
+    monkeypatch.setattr(lock, "SETTLE", 0)
+    url = "memory://bucket/.store.lease"
+    put = files.put
+
+    def overtaken(target, data):
+        put(target, data)
+        put(target, json.dumps({"token": "other", "holder": "process 1 on another", "until": time.time() + 9}).encode())
+
+    monkeypatch.setattr(lock.files, "put", overtaken)
+    told = pytest.raises(UserError, match="process 1 on another began to write it at the same time")
+    with told, writing("memory://bucket/store"):
+        pytest.fail("both hold it")
+    assert files.is_file(url)

@@ -1,0 +1,18 @@
+# Language models and energy models on GPU nodes. The entry point is the deepspeed launcher.
+FROM python:3.11-slim
+
+# DeepSpeed starts ranks on other machines with pdsh over ssh, and compiles operators if a configuration asks for them.
+RUN apt-get update && apt-get install --yes --no-install-recommends build-essential openssh-client pdsh \
+    && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /opt/residual-ebm
+COPY pyproject.toml README.md LICENSE ./
+COPY schemas schemas
+COPY pipeline pipeline
+COPY training training
+COPY evaluation evaluation
+RUN pip install --no-cache-dir -e '.[training]'
+
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+ENTRYPOINT ["deepspeed"]
+CMD ["training/train_lm.py", "--help"]

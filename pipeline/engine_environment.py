@@ -1,0 +1,13 @@
+"""What has to be said to vLLM and torch before they are imported: mostly, to be quiet."""
+
+import os
+import warnings
+
+
+def prepare_environment() -> None:
+    """Settings of the process that holds an engine; what the user has set stays."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # an engine in this process starts in a fifth of the time
+    warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")  # vLLM's to mend
