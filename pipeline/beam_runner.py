@@ -66,8 +66,11 @@ def local_runner(options: PipelineOptions) -> FnApiRunner:
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(worker))
 
 
-def run(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -> None:
-    """Builds the graph and runs it to its end; a UserError raised by a worker comes out as itself."""
+def run(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -> dict[str, int]:
+    """Builds the graph and runs it to its end; a UserError raised by a worker comes out as itself.
+
+    Returns the counters of a local run.
+    """
     runner = None
     if is_local(options):
         runner = local_runner(options)
@@ -79,3 +82,7 @@ def run(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -> N
         if (known := user_error_in(error)) is not None:
             raise known from None
         raise
+    if not is_local(options):
+        return {}
+    counters = pipeline.result.metrics().query()["counters"]
+    return {counter.key.metric.name: int(counter.committed) for counter in counters}

@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -137,9 +138,15 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         help="a windows store; with --input and make_windows.py's other options, where it is made first",
     )
     what.add_argument(
+        "--generators",
+        metavar="FILE",
+        help="instead of --generator and --sampling: a YAML list, each entry with generator, and if wanted sampling, "
+        "top_k, top_p, and name, of its store below --output",
+    )
+    what.add_argument(
         "--generator",
         action="append",
-        required=True,
+        default=[],
         metavar="DIR_OR_NAME",
         help="a language model: a folder that train_lm.py made, or a hub name. May be given several times",
     )
@@ -187,6 +194,10 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         help="what a fleet's generating workers have, such as type:nvidia-l4;count:1;install-nvidia-driver",
     )
     options, rest = parser.parse_known_args(arguments)
+    if bool(options.generators) == bool(options.generator):
+        raise UserError("--generator: name at least one, or a list of them with --generators, not both")
+    if options.generators and options.sampling:
+        raise UserError("--sampling: with --generators the list has the rules")
     options.sampling = options.sampling or ["temperature"]
     ranges = {"negatives": (1, 10**9), "samples_per_row": (1, 10**4), "seed": (0, 2**63 - 1), "top_k": (1, 10**9)}
     for flag, (least, most) in ranges.items():
@@ -228,14 +239,13 @@ def find_stores(
     from pipeline.mining_job import StoreJob
     from pipeline.sampling import Sampling
 
-    pairs = [(name, rule) for name in options.generator for rule in options.sampling]
+    chosen = list(choices(options))
     outputs: set[str] = set()
-    for name, rule in pairs:
+    for name, rule, top_k, top_p, own in chosen:
         model = open_language_model(name)
         model.check_fits(windows.window, windows.tokenizer, windows.path)
-        sampling = Sampling(rule, options.top_k, options.top_p)
-        own = f"{os.path.basename(name.rstrip('/'))}-{rule}"
-        output = options.output if len(pairs) == 1 else files.join(options.output, own)
+        sampling = Sampling(rule, top_k, top_p)
+        output = options.output if len(chosen) == 1 else files.join(options.output, own)
         if output in outputs:
             raise UserError(f"--generator {name}: two generators of the same name and rule would share {output}")
         outputs.add(output)
@@ -254,7 +264,7 @@ def find_stores(
             "sampling": sampling.description,
             "engine": options.engine,
         }
-        record = Record(["pipeline/mine_negatives.py", *narrowed(arguments, name, rule)], os.getcwd(), settings)
+        record = Record(["pipeline/mine_negatives.py", *narrowed(arguments, name, sampling)], os.getcwd(), settings)
         yield StoreJob(output, name, options.engine, sampling, description, record)
 
 
@@ -272,17 +282,47 @@ def describe_generator(model: Any) -> dict[str, Any]:
     }
 
 
-def narrowed(arguments: list[str], generator: str, rule: str) -> list[str]:
+def choices(options: argparse.Namespace) -> Iterator[tuple[str, str, int, float, str]]:
+    """Every generator with its rule, and the name of their store: from the flags, or from a YAML list."""
+    if not options.generators:
+        for name in options.generator:
+            for rule in options.sampling:
+                yield name, rule, options.top_k, options.top_p, f"{os.path.basename(name.rstrip('/'))}-{rule}"
+        return
+    import yaml
+
+    try:
+        entries = yaml.safe_load(files.read(options.generators))
+    except (OSError, yaml.YAMLError) as error:
+        raise UserError(f"--generators {options.generators}: it cannot be read ({error})") from None
+    known = {"generator", "sampling", "top_k", "top_p", "name"}
+    for number, entry in enumerate(entries if isinstance(entries, list) and entries else [None], 1):
+        if not isinstance(entry, dict) or not isinstance(entry.get("generator"), str) or not entry.keys() <= known:
+            raise UserError(
+                f"--generators {options.generators}: entry {number} is not a generator with, if wanted, "
+                f"{', '.join(sorted(known - {'generator'}))}"
+            )
+        rule = str(entry.get("sampling", "temperature"))
+        own = entry.get("name") or f"{os.path.basename(entry['generator'].rstrip('/'))}-{rule}"
+        try:
+            numbers = int(entry.get("top_k", options.top_k)), float(entry.get("top_p", options.top_p))
+        except (TypeError, ValueError):
+            raise UserError(f"--generators {options.generators}: entry {number}: top_k and top_p are numbers") from None
+        yield entry["generator"], rule, *numbers, str(own)
+
+
+def narrowed(arguments: list[str], generator: str, sampling: Any) -> list[str]:
     """The command that makes one of several stores alone, which is what repairing it needs."""
     kept, position = [], 0
     while position < len(arguments):
         flag, equals, _ = arguments[position].partition("=")
-        if flag in ("--generator", "--sampling"):
+        if flag in ("--generator", "--generators", "--sampling", "--top_k", "--top_p"):
             position += 1 if equals else 2
             continue
         kept.append(arguments[position])
         position += 1
-    return [*kept, "--generator", generator, "--sampling", rule]
+    rule = ["--sampling", sampling.rule, "--top_k", str(sampling.top_k), "--top_p", str(sampling.top_p)]
+    return [*kept, "--generator", generator, *rule]
 
 
 def needs_sharing(stores: list[Any], rest: list[str]) -> bool:
@@ -325,16 +365,38 @@ def run_graph(job: Any, transform: "MakeWindows | None", rest: list[str], accele
         windows = transform or beam.Create([job.windows])
         return pipeline | "Windows" >> windows | "Negatives" >> MineNegatives(job, hints)
 
+    started = time.monotonic()
     try:
-        with showing(lambda: progress(job.stores), unit=" windows", on=visible):
-            beam_runner.run(build, options)
+        with showing(lambda: progress(job), " windows", visible, lambda: details(job, time.monotonic() - started)):
+            counters = beam_runner.run(build, options)
     finally:
         close_all()
+    if counters.get("shards"):
+        seconds = time.monotonic() - started
+        print(
+            f"{counters['shards']:,} shards in {seconds:,.0f} s: {counters['negatives'] / seconds:,.1f} negatives/s, "
+            f"{counters['tokens'] / seconds:,.0f} tokens/s, starting the engine included"
+        )
 
 
-def progress(stores: Sequence[Any]) -> tuple[str, int, int | None]:
-    done, total = (sum(noted(store.work, what) for store in stores) for what in ("done", "total"))
-    return "mining" if done else "starting the engine", done, total or None
+def progress(job: Any) -> tuple[str, int, int | None]:
+    done, total = (sum(noted(store.work, what) for store in job.stores) for what in ("done", "total"))
+    if not total:
+        return make_windows.progress(job.windows)
+    return "mining" if done else "starting the engine", done, total
+
+
+def details(job: Any, seconds: float) -> str:
+    """What the bar says beside how much is done."""
+    names = ("shards", "tokens", "negatives", "equal_to_positive", "rejects")
+    shards, tokens, negatives, equal, rejects = (sum(noted(store.work, name) for store in job.stores) for name in names)
+    if not shards:
+        return f"{rejects} rejects" if rejects else ""
+    duplicates = max(noted(store.work, "duplicates") for store in job.stores) / 1e6
+    return (
+        f"{shards} shards, {tokens / seconds:,.0f} tokens/s, {duplicates:.1%} duplicates, {equal / negatives:.1%} true"
+        + (f", {rejects} rejects" if rejects else "")
+    )
 
 
 def report(stores: Sequence[Any]) -> int:
@@ -348,7 +410,7 @@ def report(stores: Sequence[Any]) -> int:
             failed += 1
         if files.is_file(files.join(store.output, "manifest.json")):
             describe(store.output, read_manifest(store.output))
-        elif not failed:
+        elif not files.exists(folder):
             print(f"{store.output}: handed over to the runner, which writes the store")
     if failed:
         print(f"error: {failed} shards could not be made: mend that, then run the same command again", file=sys.stderr)

@@ -8,7 +8,7 @@ What the manifest says is read from the shards themselves, after all of them are
 import json
 import traceback
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import apache_beam as beam
@@ -88,7 +88,8 @@ class Generate(beam.DoFn):
 
     def __init__(self, job: MiningJob):
         self.job = job
-        self.counters = {name: Metrics.counter("mining", name) for name in ("shards", "windows", "tokens", "failed")}
+        names = ["shards", "rejects", *(field.name for field in fields(Counts))]
+        self.counters = {name: Metrics.counter("mining", name) for name in names}
 
     def setup(self) -> None:
         self.generators = Generators(self.job)
@@ -128,8 +129,11 @@ class Generate(beam.DoFn):
         self._check_duplicates(number, store, sketch)
         write_shard(store.output, unit.number, rows.combine_chunks(), stamp)
         files.remove(reject_file(store, unit))
-        for name, amount in (("shards", 1), ("windows", counts.windows), ("tokens", counts.tokens)):
+        for name, amount in (("shards", 1), *asdict(counts).items()):
             self.counters[name].inc(amount)
+            note(store.work, name, unit.number, amount)
+        share = self.sketches[number].duplicate_fraction
+        note(store.work, "duplicates", 0, round(1e6 * share))
 
     def _check_duplicates(self, number: int, store: StoreJob, sketch: Sketch) -> None:
         """Compares with what this worker made before: equal seeds in different shards show at the second shard."""
@@ -140,7 +144,8 @@ class Generate(beam.DoFn):
     def _reject(self, store: StoreJob, unit: Unit, error: str, attempt: int) -> None:
         self.generators.forget()  # an engine that has died is started again
         if attempt + 1 == ATTEMPTS:
-            self.counters["failed"].inc()
+            self.counters["rejects"].inc()
+            note(store.work, "rejects", unit.number, 1)
             content = {"shard": shard_file(unit.number), "unit": asdict(unit), "error": error}
             content |= {"windows": self.job.windows, "traceback": traceback.format_exc()}
             files.put(reject_file(store, unit), json.dumps(content, indent=1).encode())

@@ -33,8 +33,13 @@ def noted(work: str, what: str) -> int:
 
 
 @contextmanager
-def showing(poll: Callable[[], tuple[str, int, int | None]], unit: str, on: bool = True) -> Iterator[None]:
-    """Shows `poll()`, (what is being done, how much is done, of how much), until the block ends.
+def showing(
+    poll: Callable[[], tuple[str, int, int | None]],
+    unit: str,
+    on: bool = True,
+    details: Callable[[], str] = lambda: "",
+) -> Iterator[None]:
+    """Shows `poll()`, (what is being done, how much is done, of how much), and `details()` until the block ends.
 
     Nothing is shown where standard error is not a terminal.
     """
@@ -47,13 +52,14 @@ def showing(poll: Callable[[], tuple[str, int, int | None]], unit: str, on: bool
         def watch() -> None:
             while not ended.wait(SECONDS):
                 try:
-                    stage, done, total = poll()
+                    (stage, done, total), more = poll(), details()
                 except OSError:
                     continue  # a folder that a worker is just removing
                 if stage != bar.desc:
                     bar.reset(total)
                     bar.set_description_str(stage, refresh=False)
                 bar.total, bar.n = total, done
+                bar.set_postfix_str(more, refresh=False)
                 bar.refresh()
 
         watcher = threading.Thread(target=watch, daemon=True)

@@ -255,6 +255,20 @@ def test_text_becomes_windows_and_negatives_in_one_run(windows, undisturbed, gen
     assert shard_bytes(str(tmp_path / "store")) == before
 
 
+def test_a_list_of_generators_makes_the_stores_that_flags_make(undisturbed, windows, generator, backwards, tmp_path):
+    entries = [{"generator": generator, "name": "first"}, {"generator": backwards, "sampling": "top_k", "top_k": 3}]
+    (tmp_path / "list.yaml").write_text(json.dumps(entries))
+    given = ["--windows", windows, "--generators", str(tmp_path / "list.yaml"), "--output", str(tmp_path / "stores")]
+    assert mine_negatives.main([*given, "--context_lengths=0,5,8", "--engine=torch", "--negatives=2"]) == 0
+    assert shard_bytes(str(tmp_path / "stores/first")) == shard_bytes(undisturbed)
+    store = tmp_path / "stores/backwards-top_k"
+    check_rows(str(store), windows, backwards, negatives=2, sample=3)
+    before = shard_bytes(str(store))
+    (store / "shards/00001.parquet").unlink()
+    assert verify_main([str(store), "--repair"]) == 0
+    assert shard_bytes(str(store)) == before
+
+
 def test_windows_that_share_their_samples_stop_the_run(tmp_path, generator, monkeypatch):
     """The known disaster, made by hand: one seed for all windows, and contexts that do not tell them apart."""
     long = tmp_path / "long"
@@ -342,6 +356,7 @@ def test_bad_input_is_refused_before_an_engine_is_loaded(
         (windows, generator, output, "--top_p 0", "--top_p 0"),
         (windows, generator, output, "--negatives 0", "--negatives 0: between 1"),
         (windows, generator, output, f"--generator {generator}", "would share"),
+        (windows, generator, output, "--generators list.yaml", "--generator: name at least one, or a list"),
         (windows, generator, output, "--runner NoSuchRunner", "--runner NoSuchRunner"),
         (windows, generator, output, "--negativs 3", "unknown option --negativs"),
         (windows, generator, undisturbed, "--seed 3", "seed 0, now 3"),

@@ -1,0 +1,129 @@
+"""Dataflow without a network: the job's graph as it would be submitted, and a submission to a stand-in of its service.
+
+The stand-in answers what the real service answers and runs nothing; no worker can be had here.
+"""
+
+import http.server
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from pipeline import files, make_windows, mine_negatives
+from tests.conftest import free_port, run, serving
+from tests.pipeline.test_mine_negatives import save_generator
+
+ACCELERATOR = "type:nvidia-l4;count:1;install-nvidia-driver:5xx"
+IMAGE = "registry.example/mining:0.1.0"
+PLACE = ["--runner=DataflowRunner", "--project=project", "--region=us-central1", "--job_name=mine", "--no_auth"]
+MACHINES = [
+    f"--accelerator={ACCELERATOR}",
+    "--machine_type=g2-standard-8",
+    f"--sdk_container_image={IMAGE}",
+    "--sdk_location=container",
+    "--experiments=use_runner_v2,no_use_multiple_sdk_containers",
+]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("dataflow")
+    make_windows.main(f"--input builtin:sums:lines=50 --split train --output {folder}/windows".split())
+    generator = save_generator(folder / "generator")
+    return ["--windows", str(folder / "windows"), "--generator", generator, "--context_lengths=8", *PLACE, *MACHINES]
+
+
+def read_pipeline(path: Path) -> beam_runner_api_pb2.Pipeline:
+    pipeline = beam_runner_api_pb2.Pipeline()
+    pipeline.ParseFromString(path.read_bytes())
+    return pipeline
+
+
+def check_graph(pipeline: beam_runner_api_pb2.Pipeline) -> None:
+    """Every stage is there, each in the image, and only the generating one asks for an accelerator."""
+    parts = pipeline.components
+    environments = {
+        transform.unique_name.removeprefix("Negatives/"): parts.environments[transform.environment_id]
+        for transform in parts.transforms.values()
+        if transform.environment_id and not transform.subtransforms
+    }
+    assert {"Look at the windows", "Shards", "Generate", "Read them again", "Finish"} <= environments.keys()
+    hint = "beam:resources:accelerator:v1"
+    hinted = {name for name, environment in environments.items() if hint in environment.resource_hints}
+    assert hinted == {"Generate"}
+    assert environments["Generate"].resource_hints[hint] == ACCELERATOR.encode()
+    assert all(IMAGE.encode() in environment.payload for environment in environments.values())
+
+
+def test_the_job_that_dataflow_would_get_is_whole(job, tmp_path):
+    for name in ("staging", "temp"):
+        (tmp_path / name).mkdir()
+    places = [f"--template_location={tmp_path}/job.json", f"--temp_location={tmp_path}/temp"]
+    places += [f"--staging_location={tmp_path}/staging", "--dataflow_endpoint=http://localhost:1"]
+    assert mine_negatives.main([*job, *places, f"--output={tmp_path}/store"]) == 0
+    check_graph(read_pipeline(tmp_path / "staging/pipeline.pb"))
+    template = json.loads((tmp_path / "job.json").read_text())
+    pool = template["environment"]["workerPools"][0]
+    assert pool["machineType"] == "g2-standard-8"
+    assert "no_use_multiple_sdk_containers" in template["environment"]["experiments"]
+    assert {image["containerImage"] for image in pool["sdkHarnessContainerImages"]} == {IMAGE}
+
+
+class Service(http.server.BaseHTTPRequestHandler):
+    """Takes a job, and says that it is done."""
+
+    jobs: ClassVar[list] = []
+
+    def answer(self, content: dict) -> None:
+        data = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.jobs.append((self.path, body))
+        self.answer(body | {"id": "job-1", "currentState": "JOB_STATE_RUNNING"})
+
+    def do_GET(self) -> None:
+        self.answer({"id": "job-1", "currentState": "JOB_STATE_DONE", "jobMessages": [], "metrics": []})
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: the test says what matters."""
+
+
+@contextmanager
+def service() -> Iterator[int]:
+    server = http.server.ThreadingHTTPServer(("localhost", 0), Service)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+
+
+def test_a_job_is_submitted_with_its_graph_in_the_bucket(job, tmp_path, monkeypatch):
+    port = free_port()
+    emulator = [str(Path(sys.executable).parent / "gcp-storage-emulator"), "start", f"--port={port}"]
+    emulator += ["--host=localhost", "--default-bucket=bucket", "--in-memory"]
+    with serving(emulator, port), service() as dataflow:
+        places = [f"--dataflow_endpoint=http://localhost:{dataflow}", f"--output={tmp_path}/store"]
+        places += ["--temp_location=gs://bucket/temp", "--staging_location=gs://bucket/staging"]
+        environment = {"STORAGE_EMULATOR_HOST": f"http://localhost:{port}"}
+        ended = run("pipeline/mine_negatives.py", *job, *places, env=os.environ | environment)
+        assert ended.returncode == 0, ended.stderr
+        monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", f"http://localhost:{port}")
+        url = Service.jobs[-1][1]["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
+        (tmp_path / "pipeline.pb").write_bytes(files.read(url.replace("gs://", "gs://anonymous@")))
+    check_graph(read_pipeline(tmp_path / "pipeline.pb"))
+    ((path, body),) = [(path, body) for path, body in Service.jobs if path.endswith("/jobs") or "/jobs?" in path]
+    assert "/projects/project/locations/us-central1/jobs" in path
+    assert body["name"] == "mine"
+    assert body["environment"]["workerPools"][0]["machineType"] == "g2-standard-8"
