@@ -41,6 +41,9 @@ demo: $(INSTALLED)
 	  --train $(OUTPUT)/windows/train --valid $(OUTPUT)/windows/valid --output $(OUTPUT)/models/generator
 	@$(BIN)/python pipeline/show_samples.py --generator $(OUTPUT)/models/generator --windows $(OUTPUT)/windows/test \
 	  --context_length 8 --count 4 --samples 3
+	@$(BIN)/python pipeline/mine_negatives.py --windows $(OUTPUT)/windows/valid --generator $(OUTPUT)/models/generator \
+	  --context_lengths 8 --output $(OUTPUT)/negatives/valid
+	@$(BIN)/python pipeline/verify_store.py $(OUTPUT)/negatives/valid
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest

@@ -4,8 +4,10 @@ With one worker process and one engine they are in that process. Otherwise each 
 workers of a machine share: a vLLM engine fills an accelerator, and a process can hold only one.
 """
 
+import logging
 import os
 import tempfile
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -43,7 +45,7 @@ class Generators:
     def _acquire(self, name: str, sampling: Sampling, engine: str, key: str) -> tuple[Any, Any]:
         from apache_beam.utils.multi_process_shared import MultiProcessShared
 
-        folder = os.path.join(tempfile.gettempdir(), f"residual-ebm-{self.job.run}")
+        folder = meeting_place(self.job)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         constructor = partial(_Served, name, sampling, engine, self.window)
         shared = MultiProcessShared(constructor, key[:16], path=folder, always_proxy=True, spawn_process=True)
@@ -55,8 +57,12 @@ class Generators:
         close_all()
 
     def release(self) -> None:
+        """Lets go of the engines; those that this process started end."""
         for shared, proxy in self.shared.values():
-            shared.release(proxy)
+            with suppress(OSError, EOFError, RuntimeError):  # it may have ended by itself
+                shared.release(proxy)
+                if hasattr(shared, "_life_line"):
+                    shared.unsafe_hard_delete()
         self.shared = {}
 
 
@@ -64,6 +70,7 @@ class _Served:
     """A generator in a process of its own; rules come with each call."""
 
     def __init__(self, name: str, sampling: Sampling, engine: str, window: int):
+        logging.disable(logging.WARNING)  # Beam's server speaks of its coming and going; what fails is raised
         self.generator = open_generator(name, sampling, engine, window_length=window)
 
     def sample(self, sampling: Sampling, *request: Any) -> Any:
@@ -84,6 +91,11 @@ class _Remote:
 
     def log_prob(self, *request: Any) -> Any:
         return self.proxy.log_prob(*request)
+
+
+def meeting_place(job: MiningJob) -> str:
+    """Where the workers of a machine find out which process holds a generator."""
+    return os.path.join(tempfile.gettempdir(), f"residual-ebm-{job.run}")
 
 
 def close_all() -> None:

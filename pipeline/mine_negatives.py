@@ -12,6 +12,7 @@ further option is Beam's: --direct_num_workers 2 uses two processes, --runner Da
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 import uuid
@@ -354,7 +355,7 @@ def run_graph(job: Any, transform: "MakeWindows | None", rest: list[str], accele
     import apache_beam as beam
 
     from pipeline import beam_runner
-    from pipeline.generators import close_all
+    from pipeline.generators import close_all, meeting_place
     from pipeline.mining_graph import MineNegatives
 
     options = beam_runner.beam_options(rest)
@@ -371,6 +372,7 @@ def run_graph(job: Any, transform: "MakeWindows | None", rest: list[str], accele
             counters = beam_runner.run(build, options)
     finally:
         close_all()
+        shutil.rmtree(meeting_place(job), ignore_errors=True)
     if counters.get("shards"):
         seconds = time.monotonic() - started
         print(

@@ -83,6 +83,8 @@ def divide(tokens: np.ndarray, context_length: int, direction: str) -> tuple[np.
 
 def count(rows: pa.Table) -> tuple[Counts, "Sketch"]:
     """The counts of a shard's rows, and a sketch of its long negatives, from which duplicates are found."""
+    if not len(rows):
+        return Counts(), Sketch.of(*np.empty((2, 0), np.uint64))
     negatives = pa.concat_arrays(rows["negatives"].chunks)
     owners = np.repeat(np.arange(len(rows)), negatives.value_lengths().to_numpy())
     completions = list_hashes(negatives.flatten())

@@ -17,6 +17,7 @@ import pyarrow as pa
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import AsSingleton
 
+import schemas
 from pipeline import files
 from pipeline.errors import Obstructed, UserError
 from pipeline.generators import Generators
@@ -124,7 +125,7 @@ class Generate(beam.DoFn):
         for start in range(0, len(windows), PIECE):
             pieces.append(mine(windows.slice(start, PIECE), unit, self.job, direction, generator))
             note(store.work, "done", unit.number, sum(map(len, pieces)))
-        rows = pa.concat_tables(pieces) if pieces else self.windows.schema.empty_table()
+        rows = pa.concat_tables(pieces) if pieces else schemas.NEGATIVES.empty_table()
         counts, sketch = count(rows)
         self._check_duplicates(number, store, sketch)
         write_shard(store.output, unit.number, rows.combine_chunks(), stamp)
@@ -171,9 +172,8 @@ def describe(made: tuple[int, Unit, str], job: MiningJob, parent: Manifest) -> M
     """What one shard holds, from the shard itself."""
     number, unit, error = made
     store = job.stores[number]
-    nothing = Made(number, unit, None, Counts(), Sketch.of(*np.empty((2, 0), np.uint64)), error)
     if error:
-        return nothing
+        return Made(number, unit, None, Counts(), Sketch.of(*np.empty((2, 0), np.uint64)), error)
     shard = finished_shard(store.output, unit.number, "negatives", job.stamp(store, parent))
     if shard is None:
         raise UserError(f"{files.join(store.output, shard_file(unit.number))}: it has vanished since it was made")

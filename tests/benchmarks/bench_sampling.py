@@ -111,10 +111,10 @@ def bare(generator: Generator, contexts: Sequence[np.ndarray], seeds: Sequence[i
     check(sum(len(output.outputs[0].token_ids) for output in outputs))
 
 
-def generate(generator: Generator, contexts: Sequence[np.ndarray]) -> None:
+def generate(generator: Generator, contexts: Sequence[np.ndarray], length: int = COMPLETION) -> None:
     """transformers as its documentation says, batched; with a mask, without which samples can be wrong."""
     sampling = generator.sampling
-    options = {"do_sample": True, "max_new_tokens": COMPLETION, "eos_token_id": None, "pad_token_id": 0}
+    options = {"do_sample": True, "max_new_tokens": length, "eos_token_id": None, "pad_token_id": 0}
     options["top_k"] = sampling.top_k if sampling.rule == TOP_K else 0
     tokens = 0
     for start in range(0, len(contexts), BATCH):
@@ -122,13 +122,13 @@ def generate(generator: Generator, contexts: Sequence[np.ndarray]) -> None:
         ids = torch.nn.functional.pad(ids, (1, 0), value=generator.model.start_token_id)
         found = generator.engine.network.generate(ids, attention_mask=torch.ones_like(ids), **options)
         tokens += found[:, ids.shape[1] :].numel()
-    check(tokens)
+    check(tokens, len(contexts) * length)
 
 
-def check(tokens: int) -> None:
+def check(tokens: int, expected: int = REQUESTS * COMPLETION) -> None:
     """A contender that stopped early would look fast."""
-    if tokens != REQUESTS * COMPLETION:
-        raise SystemExit(f"{tokens} tokens were sampled, {REQUESTS * COMPLETION} were asked for")
+    if tokens != expected:
+        raise SystemExit(f"{tokens} tokens were sampled, {expected} were asked for")
 
 
 if __name__ == "__main__":

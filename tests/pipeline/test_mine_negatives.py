@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from pipeline import make_windows, mine_negatives, mining, mining_graph
+from pipeline import files, make_windows, mine_negatives, mining, mining_graph
 from pipeline.builtin_corpora import ALPHABET
 from pipeline.errors import UserError
 from pipeline.language_model import open_language_model, quiet
@@ -156,6 +156,24 @@ def test_another_runner_changes_no_row(undisturbed, windows, generator, tmp_path
     assert shard_bytes(str(tmp_path / "portable")) == shard_bytes(undisturbed)
 
 
+def test_a_bucket_holds_generator_windows_and_negatives(undisturbed, windows, generator, monkeypatch):
+    port = free_port()
+    bucket = "gs://anonymous@mining"
+    monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", f"http://localhost:{port}")
+    emulator = [str(Path(sys.executable).parent / "gcp-storage-emulator"), "start", "--in-memory", f"--port={port}"]
+    with serving([*emulator, "--host=localhost", "--default-bucket=mining"], port):
+        for folder, name in ((windows, "windows"), (generator, "models/lm")):
+            for path in Path(folder).rglob("*"):
+                if path.is_file():
+                    files.put(f"{bucket}/{name}/{path.relative_to(folder)}", path.read_bytes())
+        output = f"{bucket}/negatives"
+        assert mine(f"{bucket}/windows", f"{bucket}/models/lm", output, flags="--negatives 2") == 0
+        for name, content in shard_bytes(undisturbed).items():
+            assert files.read(f"{output}/shards/{name}") == content
+        assert verify(output) == []
+        assert files.names_in(output) == ["command.json", "manifest.json", "shards", "tokenizer"]
+
+
 def test_a_killed_run_continues_to_the_same_store(undisturbed, windows, generator, tmp_path):
     flags = arguments(windows, generator, tmp_path / "whole", "--negatives 2")
     seconds = timed(command("pipeline/mine_negatives.py", *flags))
@@ -267,6 +285,13 @@ def test_a_list_of_generators_makes_the_stores_that_flags_make(undisturbed, wind
     (store / "shards/00001.parquet").unlink()
     assert verify_main([str(store), "--repair"]) == 0
     assert shard_bytes(str(store)) == before
+
+
+def test_shards_without_windows_are_shards_without_negatives(generator, tmp_path):
+    make_windows.main(f"--input builtin:sums:lines=3 --split train --shards 6 --output {tmp_path}/few".split())
+    assert mine(f"{tmp_path}/few", generator, tmp_path / "store") == 0
+    assert len(Store(str(tmp_path / "store"))) == 3
+    assert verify(str(tmp_path / "store")) == []
 
 
 def test_windows_that_share_their_samples_stop_the_run(tmp_path, generator, monkeypatch):
