@@ -116,7 +116,8 @@ class Generate(beam.DoFn):
             yield number, unit, error
 
     def _windows(self, unit: Unit) -> pa.Table:
-        return pa.concat_tables(self.windows.batches(shards=[unit.windows_shard]))
+        tables = list(self.windows.batches(shards=[unit.windows_shard]))
+        return pa.concat_tables(tables) if tables else schemas.WINDOWS.empty_table()
 
     def _make(self, number: int, store: StoreJob, unit: Unit, windows: pa.Table, stamp: str) -> None:
         generator = self.generators.get(number)
