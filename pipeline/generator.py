@@ -33,7 +33,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Generator:
-    """A language model, an engine that runs it, and a sampling rule.
+    """A language model, an engine that runs it, and a sampling rule; given text can have an engine of its own.
 
     A left-to-right generator is given what comes before the completion, a right-to-left one what comes after it.
     """
@@ -42,6 +42,7 @@ class Generator:
     engine: Engine
     sampling: Sampling
     window_length: int
+    scorer: Engine | None = None
 
     def sample(
         self, contexts: Sequence[Tokens], lengths: Sequence[int], seeds: Sequence[int], n: int = 1
@@ -59,11 +60,22 @@ class Generator:
         """log P(completion | context) of each pair, under the whole softmax, whatever the sampling rule."""
         arrays = [self._ids(completion, "a completion") for completion in completions]
         prompts = self._prompts(contexts, [len(completion) for completion in arrays])
-        return self.engine.log_prob(prompts, [self._turned(completion) for completion in arrays])
+        engine = self.scorer or self.engine
+        return engine.log_prob(prompts, [self._turned(completion) for completion in arrays])
 
     def with_sampling(self, sampling: Sampling) -> "Generator":
         """The same model with another rule; not between nucleus and the others, which engines run differently."""
         return replace(self, sampling=sampling)
+
+    def scored_by_torch(self) -> "Generator":
+        """The same generator, with given text scored by plain torch, which computes logits only where they count.
+
+        vLLM computes them at every position of a prompt, several times the work. Worth a second copy of the weights
+        where memory is plenty and arithmetic is not: on CPUs.
+        """
+        from pipeline.torch_engine import TorchEngine
+
+        return replace(self, scorer=TorchEngine(self.model))
 
     def close(self) -> None:
         self.engine.close()

@@ -11,7 +11,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from pipeline.generator import Generator, open_generator
+import torch
+
+from pipeline.generator import VLLM, Generator, open_generator
 from pipeline.mining import Sampler
 from pipeline.mining_job import MiningJob
 from pipeline.sampling import NUCLEUS, Sampling
@@ -36,7 +38,7 @@ class Generators:
         key = fingerprint({"model": store.description, "engine": store.engine, "nucleus": _is_nucleus(store.sampling)})
         if not self.job.shared:
             if key not in _here:
-                _here[key] = open_generator(store.generator, store.sampling, store.engine, window_length=self.window)
+                _here[key] = opened(store.generator, store.sampling, store.engine, self.window)
             return _here[key].with_sampling(store.sampling)
         if key not in self.shared:
             self.shared[key] = self._acquire(store.generator, store.sampling, store.engine, key)
@@ -71,7 +73,7 @@ class _Served:
 
     def __init__(self, name: str, sampling: Sampling, engine: str, window: int):
         logging.disable(logging.WARNING)  # Beam's server speaks of its coming and going; what fails is raised
-        self.generator = open_generator(name, sampling, engine, window_length=window)
+        self.generator = opened(name, sampling, engine, window)
 
     def sample(self, sampling: Sampling, *request: Any) -> Any:
         return self.generator.with_sampling(sampling).sample(*request)
@@ -91,6 +93,13 @@ class _Remote:
 
     def log_prob(self, *request: Any) -> Any:
         return self.proxy.log_prob(*request)
+
+
+def opened(name: str, sampling: Sampling, engine: str, window: int) -> Generator:
+    """A generator for mining, which scores as many completions as it samples."""
+    generator = open_generator(name, sampling, engine, window_length=window)
+    on_cpu = engine == VLLM and not torch.cuda.is_available()
+    return generator.scored_by_torch() if on_cpu else generator
 
 
 def meeting_place(job: MiningJob) -> str:

@@ -1,18 +1,17 @@
 """How fast negatives are mined, against vLLM and transformers alone, what sharing a prefix saves, and the memory.
 
 Ours is the whole job, from a windows store to a finished store of negatives, with an engine that is already running.
-The bare contender gives the very same requests, those that score the true completions too, to the same engine in one
-call. Contenders take turns in one process: engines do not survive a fork.
+Bare contenders give the very same requests to the same engine in one call: those that sample alone, which is less than
+the job, and with them those that score the true completions, as one would with vLLM alone. Contenders take turns in one
+process: engines do not survive a fork.
 """
 
 import contextlib
 import io
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,10 +74,12 @@ def measure_speed(windows: str, model: str, output: Path) -> None:
     (generator,) = generators._here.values()
     llm: Any = generator.engine._llm  # type: ignore[attr-defined]
     requests: list[tuple[Any, Any]] = []
+    scored: list[tuple[Any, Any]] = []
+    requests_done: list[bool] = []
     original = llm.generate
 
     def recorded(inputs: list[Any], params: list[Any], **options: Any) -> Any:
-        requests.extend(zip(inputs, params, strict=True))
+        (scored if requests_done else requests).extend(zip(inputs, params, strict=True))
         return original(inputs, params, **options)
 
     def ours() -> None:
@@ -88,14 +89,18 @@ def measure_speed(windows: str, model: str, output: Path) -> None:
 
     llm.generate = recorded
     ours()
+    rows = list(Store(str(output)).rows(["tokens", "context_length"]))
+    requests_done.append(True)
+    parts = [(row["tokens"][: row["context_length"]], row["tokens"][row["context_length"] :]) for row in rows]
+    start = np.array([generator.model.start_token_id], np.int32)
+    generator.engine.log_prob([np.concatenate([start, context]) for context, _ in parts], [rest for _, rest in parts])
     llm.generate = original
 
-    def bare() -> None:
+    def bare(which: list[tuple[Any, Any]]) -> None:
         llm.reset_prefix_cache()
-        inputs, params = zip(*requests, strict=True)
+        inputs, params = zip(*which, strict=True)
         llm.generate(list(inputs), list(params), use_tqdm=False)
 
-    rows = list(Store(str(output)).rows(["tokens", "context_length"]))
     plain = open_generator(model, Sampling(), "torch", window_length=160)
     contexts = {
         length: [row["tokens"][:length] for row in rows if row["context_length"] == length] for length in (120, 140)
@@ -105,7 +110,12 @@ def measure_speed(windows: str, model: str, output: Path) -> None:
         for length, group in contexts.items():
             generate(plain, group, 160 - length)
 
-    contenders = {"mine_negatives": ours, "bare LLM.generate": bare, "transformers' generate": transformers}
+    contenders: dict[str, Callable[[], None]] = {
+        "mine_negatives": ours,
+        "bare vLLM, samples and scores": lambda: bare(requests + scored),
+        "bare vLLM, samples alone": lambda: bare(requests),
+        "transformers' generate": transformers,
+    }
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(ROUNDS):
         shift = number % len(contenders)
@@ -116,7 +126,8 @@ def measure_speed(windows: str, model: str, output: Path) -> None:
     tokens = sum(160 - row["context_length"] for row in rows)
     print_header(f"Mining {WINDOWS} windows of 160, one negative each, 4 layers d 256, vLLM, {ROUNDS} rounds")
     duels = [
-        Duel("mine_negatives", "bare LLM.generate", ">= 0.95"),
+        Duel("mine_negatives", "bare vLLM, samples and scores", ">= 0.95"),
+        Duel("mine_negatives", "bare vLLM, samples alone"),
         Duel("mine_negatives", "transformers' generate", "> 1"),
     ]
     print_duels(seconds, duels, tokens, "tokens/s")
@@ -169,9 +180,10 @@ def measure_memory(scratch: Path) -> None:
 
 def mine_and_print_memory(flags: list[str]) -> None:
     silently(mine_negatives.main, flags)
-    print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f}")
+    # Of this process alone: getrusage would tell what its parent, which holds an engine, once had.
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    print(f"{int(peak.split()[1]) / 1e3:,.0f}")
 
 
 if __name__ == "__main__":
-    started = time.monotonic()
     main()
