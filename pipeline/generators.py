@@ -7,6 +7,7 @@ workers of a machine share: a vLLM engine fills an accelerator, and a process ca
 import logging
 import os
 import tempfile
+import threading
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from pipeline.shards import fingerprint
 from pipeline.store import Store
 
 _here: dict[str, Generator] = {}  # of this process, loaded by whichever worker thread came first
+_loading = threading.Lock()
 
 
 class Generators:
@@ -37,9 +39,10 @@ class Generators:
         # Which log-probabilities vLLM tells is fixed when it starts, so nucleus sampling has an engine of its own.
         key = fingerprint({"model": store.description, "engine": store.engine, "nucleus": _is_nucleus(store.sampling)})
         if not self.job.shared:
-            if key not in _here:
-                _here[key] = opened(store.generator, store.sampling, store.engine, self.window)
-            return _here[key].with_sampling(store.sampling)
+            with _loading:
+                if key not in _here:
+                    _here[key] = opened(store.generator, store.sampling, store.engine, self.window)
+                return _here[key].with_sampling(store.sampling)
         if key not in self.shared:
             self.shared[key] = self._acquire(store.generator, store.sampling, store.engine, key)
         return _Remote(self.shared[key][1], store.sampling)

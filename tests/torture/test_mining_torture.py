@@ -6,7 +6,7 @@ from pipeline import mine_negatives
 from pipeline.verify_store import verify
 from tests.conftest import command, shard_bytes
 from tests.killing import storm, timed
-from tests.pipeline.test_mine_negatives import arguments, generator, windows  # noqa: F401
+from tests.pipeline.test_mine_negatives import arguments, check_rows, generator, windows  # noqa: F401
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -20,4 +20,13 @@ def test_twenty_kills_change_no_row(windows, generator, tmp_path, workers):  # n
     killed = command("pipeline/mine_negatives.py", *arguments(windows, generator, tmp_path / "killed", flags))
     storm(killed, kills=20, seconds=timed(job), seed=workers)
     assert shard_bytes(str(tmp_path / "killed")) == shard_bytes(str(tmp_path / "whole"))
+    assert verify(str(tmp_path / "killed")) == []
+
+
+def test_kills_leave_every_window_once_with_vllm(windows, generator, tmp_path):  # noqa: F811
+    """vLLM promises no bytes, so rows are counted and checked against plain transformers."""
+    job = command("pipeline/mine_negatives.py", *arguments(windows, generator, tmp_path / "timed", "--engine vllm"))
+    killed = command("pipeline/mine_negatives.py", *arguments(windows, generator, tmp_path / "killed", "--engine vllm"))
+    storm(killed, kills=5, seconds=timed(job), seed=0)
+    check_rows(str(tmp_path / "killed"), windows, generator, negatives=1, sample=20)
     assert verify(str(tmp_path / "killed")) == []
