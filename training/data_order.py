@@ -15,10 +15,10 @@ from pipeline.hashing import mix
 BLOCK = 256  # rows that stay near each other
 SPAN = 64  # blocks that are shuffled among each other
 
-Rows = NDArray[np.int64]
+Numbers = NDArray[np.int64]
 
 
-def rows_at(start: int, stop: int, total: int, seed: int) -> Rows:
+def rows_at(start: int, stop: int, total: int, seed: int) -> Numbers:
     """The rows at positions start, …, stop - 1 of an endless sequence of epochs over `total` rows."""
     pieces, span_rows = [], BLOCK * SPAN
     while start < stop:
@@ -31,7 +31,7 @@ def rows_at(start: int, stop: int, total: int, seed: int) -> Rows:
 
 
 @lru_cache(maxsize=4)
-def _span(epoch: int, span: int, total: int, seed: int) -> Rows:
+def _span(epoch: int, span: int, total: int, seed: int) -> Numbers:
     """The rows of one span of one epoch. The last block may be short: it stays where the last place is."""
     blocks = _blocks(epoch, total, seed)[span * SPAN : (span + 1) * SPAN]
     rows = (blocks[:, None] * BLOCK + np.arange(BLOCK)).ravel()
@@ -40,7 +40,7 @@ def _span(epoch: int, span: int, total: int, seed: int) -> Rows:
 
 
 @lru_cache(maxsize=2)
-def _blocks(epoch: int, total: int, seed: int) -> Rows:
+def _blocks(epoch: int, total: int, seed: int) -> Numbers:
     whole, rest = divmod(total, BLOCK)
     order = np.argsort(mix(np.arange(whole, dtype=np.uint64), _key(seed, epoch, 0)), kind="stable")
     return np.append(order, whole) if rest else order

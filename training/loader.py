@@ -1,28 +1,42 @@
 """Batches of a store in training order, read ahead of whoever trains on them."""
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline.store import Store
-from training.data_order import BLOCK, SPAN, Rows, rows_at
+from training.data_order import BLOCK, SPAN, Numbers, rows_at
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Rows(Protocol):
+    """Rows that can be had by their numbers: a store's, or those of several."""
+
+    path: str
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: Sequence[int] | Numbers, columns: Sequence[str]) -> pa.Table: ...
 
 
 @dataclass(frozen=True)
 class Loader:
     """A rank's share of every global batch; step s can be had without reading what comes before it."""
 
-    store: Store
+    store: Rows
     columns: Sequence[str]
     batch_size: int
     seed: int
     rank: int = 0
     ranks: int = 1
 
-    def rows(self, step: int) -> Rows:
+    def rows(self, step: int) -> Numbers:
         """The rows of the whole batch of a step, all ranks together."""
         start = step * self.batch_size
         return rows_at(start, start + self.batch_size, len(self.store), self.seed)
@@ -47,3 +61,15 @@ class Loader:
                     coming = reader.submit(read, first + at_once)
                 for offset in range(0, len(table), share):
                     yield table.slice(offset, share)
+
+
+def ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """What the function makes of every item, made one item ahead, in the background."""
+    with ThreadPoolExecutor(1) as worker:
+        coming: deque[Future[R]] = deque()
+        for item in items:
+            coming.append(worker.submit(function, item))
+            if len(coming) > 1:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()

@@ -8,21 +8,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from pipeline.errors import Obstructed, UserError, first_line
-from pipeline.language_model import quiet
-from pipeline.store import Store
+from pipeline.model_folder import quiet
 from training import checkpoints, ranks
 from training.checkpoints import Mark
-from training.loader import Loader
+from training.loader import Loader, Rows, ahead
 from training.recipe import Recipe
 from training.run_log import RunLog
+
+Places = NDArray[np.int64]
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 OWNED = {  # what a DeepSpeed configuration leaves to our flags
@@ -41,9 +44,21 @@ OWNED = {  # what a DeepSpeed configuration leaves to our flags
 class Task(Protocol):
     """What is trained, on what: all that the trainer does not know."""
 
-    model: PreTrainedModel
-    train: Store
-    valid: Store
+    @property
+    def model(self) -> PreTrainedModel:
+        """With its first weights, the same on every rank."""
+
+    @property
+    def train(self) -> Rows:
+        """What it is trained on."""
+
+    @property
+    def valid(self) -> Rows:
+        """What it is measured on."""
+
+    @property
+    def noun(self) -> str:
+        """What is trained, in words."""
 
     @property
     def columns(self) -> Sequence[str]:
@@ -53,8 +68,12 @@ class Task(Protocol):
     def measure(self) -> str:
         """What validation measures; lower is better."""
 
-    def tensors(self, rows: pa.Table) -> dict[str, Tensor]:
-        """Rows as tensors, the first dimension of each a row's."""
+    def tensors(self, rows: pa.Table, places: Places) -> dict[str, Tensor]:
+        """Rows as tensors, the first dimension of each a row's.
+
+        A row's place in the training's order (of a validation row, its number) is what anything random about it is
+        drawn from: the same on any number of ranks, another one in the next epoch.
+        """
 
     def loss(self, network: Any, batch: dict[str, Tensor]) -> Tensor:
         """The mean loss of a micro-batch."""
@@ -65,8 +84,14 @@ class Task(Protocol):
     def measured(self, sums: list[float]) -> dict[str, float]:
         """The measurements that the sums give, `measure` among them."""
 
+    def described(self, measured: dict[str, float]) -> str:
+        """The measurements that a reader of the terminal wants to see."""
+
     def shown(self, loss: float) -> dict[str, float]:
         """What the progress bar shows of a training loss."""
+
+    def closing(self) -> dict[str, str]:
+        """What else a finished run has to say."""
 
     def tokens(self, rows: int) -> int:
         """How many tokens so many rows are."""
@@ -88,6 +113,7 @@ class Plan:
     save_every: int
     valid_rows: int
     deepspeed: dict[str, Any]
+    patience: int | None = None
 
     @property
     def stage(self) -> int:
@@ -132,22 +158,32 @@ class Trainer:
         """All steps that are left, with validation and checkpoints on the way, and the best model at the end."""
         plan, last = self.plan, self.plan.recipe.max_steps
         with self._bar() as bar:
-            for rows in self._loader().batches(self.step, last):
-                self._train_on(rows)
+            for batch in [] if self._has_stalled() else self.batches(last):
+                self._train_on(batch)
                 self.step += 1
                 ended = self.step == last
                 if ended or len(self.pending) >= self.look_every or self._is_due(plan.validate_every, plan.save_every):
                     self._look(bar)
                 if ended or self._is_due(plan.validate_every):
                     self._validate(bar)
+                    ended = ended or self._has_stalled()
                 if ended or self._is_due(plan.save_every):
                     self._save()
                 bar.update(1)
+                if ended:
+                    break
         ranks.first_does(self._end)
 
     def _end(self) -> None:
         checkpoints.keep_only(self.plan.output, self.marks[-1])
         checkpoints.publish_best(self.plan.output, self.best_step or 0)
+
+    def _has_stalled(self) -> bool:
+        """Whether so many validations in a row have brought nothing better that training ends early."""
+        if self.plan.patience is None or self.best_step is None:
+            return False
+        every = self.plan.validate_every
+        return self.step // every - self.best_step // every >= self.plan.patience
 
     def _is_due(self, *intervals: int) -> bool:
         return any(self.step % interval == 0 for interval in intervals)
@@ -157,10 +193,16 @@ class Trainer:
         size, seed = plan.recipe.batch_size, plan.seed
         return Loader(task.train, task.columns, size, seed, ranks.rank(), ranks.ranks())
 
-    def _train_on(self, rows: pa.Table) -> None:
+    def batches(self, stop: int) -> Iterator[dict[str, Tensor]]:
+        """This rank's rows of every step that is left before `stop`, as tensors, made while the last step runs."""
+        size, mine = self.plan.recipe.batch_size, np.arange(self.share) + ranks.rank() * self.share
+        numbered = enumerate(self._loader().batches(self.step, stop), self.step)
+        return ahead(lambda found: self.task.tensors(found[1], found[0] * size + mine), numbered)
+
+    def _train_on(self, tensors: dict[str, Tensor]) -> None:
         """One step: the gradients of this rank's rows, micro-batch by micro-batch; DeepSpeed adds them up."""
         self.engine.train()
-        batch = self._on_device(self.task.tensors(rows))
+        batch = self._on_device(tensors)
         total = torch.zeros((), device=self.engine.device)
         for start in range(0, self.share, self.micro):
             loss = self.task.loss(self.engine, {name: part[start : start + self.micro] for name, part in batch.items()})
@@ -228,11 +270,11 @@ class Trainer:
         better = self.best_value is None or value < self.best_value
         if ranks.is_first():
             remark = ", the best so far" if better else ""
-            bar.write(f"step {self.step:,}: {self.task.measure} {value:.4f} on {self.task.valid.path}{remark}")
+            bar.write(f"step {self.step:,}: {self.task.described(measured)} on {self.task.valid.path}{remark}")
         if better:
             self.best_step, self.best_value = self.step, value
             state = self._whole_weights()
-            notes = {"step": self.step, self.task.measure: value, "valid": self.task.valid.path}
+            notes = {"step": self.step, "valid": self.task.valid.path} | measured
 
             def write(folder: str) -> None:
                 with quiet():
@@ -249,7 +291,8 @@ class Trainer:
             first = start + ranks.rank() * self.micro
             wanted = [row if row < count else 0 for row in range(first, first + self.micro)]
             weights = torch.tensor([float(row < count) for row in range(first, first + self.micro)])
-            batch = self._on_device(self.task.tensors(self.task.valid.take(wanted, self.task.columns)))
+            rows = self.task.valid.take(wanted, self.task.columns)
+            batch = self._on_device(self.task.tensors(rows, np.array(wanted)))
             part = self.task.sums(self.engine, batch, weights.to(self.engine.device))
             sums = part if sums is None else sums + part
         bar.set_description(None)

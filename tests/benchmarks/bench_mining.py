@@ -27,7 +27,7 @@ from pipeline import generators, make_windows, mine_negatives
 from pipeline.builtin_corpora import ALPHABET
 from pipeline.engine_environment import prepare_environment
 from pipeline.generator import open_generator
-from pipeline.language_model import quiet
+from pipeline.model_folder import quiet
 from pipeline.sampling import Sampling
 from pipeline.store import Store
 from pipeline.tokenizer import character_tokenizer, load_tokenizer

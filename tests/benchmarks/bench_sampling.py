@@ -19,7 +19,7 @@ from side_by_side import Duel, Seconds, print_duels, print_header, seconds_of, s
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from pipeline.generator import Generator, open_generator
-from pipeline.language_model import quiet
+from pipeline.model_folder import quiet
 from pipeline.sampling import TOP_K, Sampling, request_seed
 
 VOCABULARY, CONTEXT, COMPLETION = 50_257, 120, 40

@@ -12,7 +12,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from pipeline import torch_engine
 from pipeline.errors import UserError
 from pipeline.generator import ENGINES, Engine, Generator, open_generator
-from pipeline.language_model import open_language_model, quiet
+from pipeline.language_model import open_language_model
+from pipeline.model_folder import quiet
 from pipeline.sampling import Sampling, request_seed
 
 EOS = 2

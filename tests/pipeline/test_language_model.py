@@ -10,7 +10,8 @@ from pipeline import show_samples
 from pipeline.builtin_corpora import ALPHABET
 from pipeline.conv_lm import ConvConfig, ConvLM
 from pipeline.errors import UserError
-from pipeline.language_model import open_language_model, quiet
+from pipeline.language_model import open_language_model
+from pipeline.model_folder import quiet
 from pipeline.residual_lm import Ralm, RalmConfig
 from pipeline.tokenizer import character_tokenizer, load_tokenizer
 

@@ -16,10 +16,11 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 from pipeline import files, make_windows, mine_negatives, mining, mining_graph
 from pipeline.builtin_corpora import ALPHABET
 from pipeline.errors import UserError
-from pipeline.language_model import open_language_model, quiet
+from pipeline.language_model import open_language_model
 from pipeline.lock import writing
 from pipeline.manifest import read_manifest
 from pipeline.mining_job import drawn_length
+from pipeline.model_folder import quiet
 from pipeline.store import Store
 from pipeline.tokenizer import character_tokenizer
 from pipeline.verify_store import main as verify_main

@@ -9,7 +9,8 @@ from pipeline import torch_engine
 from pipeline.conv_lm import ConvConfig
 from pipeline.errors import UserError
 from pipeline.generator import open_generator
-from pipeline.language_model import AutoModelForCausalLM, open_language_model, quiet
+from pipeline.language_model import AutoModelForCausalLM, open_language_model
+from pipeline.model_folder import quiet
 from pipeline.residual_lm import RalmConfig
 from pipeline.sampling import Sampling, request_seed
 from pipeline.torch_engine import TorchEngine

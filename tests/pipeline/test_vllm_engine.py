@@ -11,7 +11,8 @@ import torch
 from pipeline.conv_lm import ConvConfig
 from pipeline.errors import UserError
 from pipeline.generator import Generator, open_generator
-from pipeline.language_model import AutoModelForCausalLM, open_language_model, quiet
+from pipeline.language_model import AutoModelForCausalLM, open_language_model
+from pipeline.model_folder import quiet
 from pipeline.sampling import Sampling, request_seed
 from pipeline.torch_engine import TorchEngine
 from pipeline.vllm_engine import CPU_BLOCK, VllmEngine, kept_mass

@@ -1,0 +1,178 @@
+"""Says what each GPU would hold in a training, before anything is rented.
+
+  python training/plan_memory.py --preset bit-large --gpus 64 --zero 2
+
+Weights, gradients and Adam's state are DeepSpeed's own estimate (for ZeRO 2 and 3; for 0 and 1, which it has none for,
+the same counts without the division). Activations are counted, not guessed: one row goes through the network here, and
+what autograd keeps of it is added up (of LSTMs, cuDNN keeps less). All of it is for 16-bit training; fp32 has about the
+same model states and twice the activations.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoModelForCausalLM, PretrainedConfig
+
+from pipeline.command_line import Parser
+from pipeline.errors import UserError, exit_with
+from training import energy_presets, lm_presets
+from training.energy_model import EnergyConfig, EnergyModel
+
+STAGES = (0, 1, 2, 3)
+GIB = 2**30
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    tokenizer = {"vocabulary_size": options.vocabulary, "eos_token_id": options.vocabulary - 1}
+    config = config_of_preset(options.preset, tokenizer, options.window + 1)
+    with torch.device("meta"):
+        model = network(config)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    rows = options.micro_batch_size or rows_of_recipe(options.preset)
+    kept = rows * activations(config, options)
+    print(
+        f"{options.preset}: {count / 1e6:,.1f} million parameters, {options.gpus} GPUs, {options.gpus_per_node} a node"
+    )
+    print(f"{rows} rows at once on a GPU, windows of {options.window}, {options.negatives} negatives a row\n")
+    titles = ("model states", "activations", "a GPU, in all", "a node's CPU")
+    print(f"{'ZeRO':<12}" + "".join(f"{title:>15}" for title in titles))
+    for stage in STAGES if options.zero is None else [options.zero]:
+        for offload in (False, True) if stage >= 2 else (False,):
+            gpu, cpu = model_states(count, largest_layer(model), stage, offload, options.gpus, options.gpus_per_node)
+            name = f"{stage}, offload" if offload else f"{stage}"
+            print(f"{name:<12}" + "".join(f"{size / GIB:>11,.2f} GiB" for size in (gpu, kept, gpu + kept, cpu)))
+    print("\nThe CUDA context, NCCL's buffers and fragmentation come on top: leave two GiB.")
+    return 0
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(__doc__)
+    names = [*lm_presets.PRESETS, *energy_presets.PRESETS]
+    parser.add_argument("--preset", required=True, metavar="NAME", help=f"one of {', '.join(names)}")
+    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="in all (default: 1)")
+    parser.add_argument("--gpus_per_node", type=int, default=8, metavar="N", help="(default: 8)")
+    parser.add_argument("--zero", type=int, choices=STAGES, help="ZeRO's stage (default: all of them)")
+    parser.add_argument("--micro_batch_size", type=int, metavar="N", help="rows at once (default: as in the paper)")
+    parser.add_argument("--window", type=int, default=160, metavar="N", help="tokens of a window (default: 160)")
+    parser.add_argument("--negatives", type=int, default=1, metavar="K", help="of a row (default: 1)")
+    parser.add_argument("--vocabulary", type=int, default=50_257, metavar="N", help="pieces (default: GPT-2's 50257)")
+    parser.add_argument("--gradient_checkpointing", action="store_true", help="as in the trainers")
+    options = parser.parse_args(arguments)
+    for flag in ("gpus", "gpus_per_node", "micro_batch_size", "window", "negatives", "vocabulary"):
+        if getattr(options, flag) is not None and getattr(options, flag) < 1:
+            raise UserError(f"--{flag} {getattr(options, flag)}: at least 1")
+    options.gpus_per_node = min(options.gpus, options.gpus_per_node)
+    if options.gpus % options.gpus_per_node:
+        raise UserError(f"--gpus {options.gpus}: nodes of {options.gpus_per_node} do not make that number")
+    return options
+
+
+def config_of_preset(name: str, tokenizer: dict[str, Any], positions: int) -> PretrainedConfig:
+    if name in energy_presets.PRESETS:
+        build = energy_presets.PRESETS[name].build
+        if build is None:
+            raise UserError(f"--preset {name}: its shape is that of the model to start from, which is not known here")
+        return build(tokenizer, positions)
+    preset = lm_presets.find_preset(name)
+    positions = max(lm_presets.POSITIONS, positions)
+    bases = {"ralm": "base-lm", "ralm-24l": "base-lm-24l", "ralm-tiny": "transf-tiny"}
+    base = (
+        lm_presets.PRESETS[bases[name]].build(tokenizer["vocabulary_size"], positions, None) if name in bases else None
+    )
+    return preset.build(tokenizer["vocabulary_size"], positions, base)
+
+
+def rows_of_recipe(name: str) -> int:
+    if name in energy_presets.PRESETS:
+        return energy_presets.PRESETS[name].recipe(None, name).rows_at_once or 32
+    return 32
+
+
+def network(config: PretrainedConfig) -> nn.Module:
+    return EnergyModel(config) if isinstance(config, EnergyConfig) else AutoModelForCausalLM.from_config(config)
+
+
+def largest_layer(model: nn.Module) -> int:
+    """The parameters of the largest module that has any of its own: ZeRO 3 gathers them at once."""
+    return max(sum(parameter.numel() for parameter in module.parameters(recurse=False)) for module in model.modules())
+
+
+def model_states(count: int, layer: int, stage: int, offload: bool, gpus: int, gpus_per_node: int) -> tuple[int, int]:
+    """Bytes on a GPU and in a node's CPU memory."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed looks for a device, and only counts here
+    from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs as zero3
+    from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs as zero2
+
+    nodes = gpus // gpus_per_node
+    if stage == 3:
+        cpu, gpu, _ = zero3(count, layer, gpus_per_node, nodes, cpu_offload=offload, cpu_offload_params=offload)
+        return int(gpu), int(cpu)
+    cpu, gpu = zero2(count, gpus_per_node, nodes, cpu_offload=offload)
+    if stage < 2:  # gradients whole on every GPU; at stage 0 Adam's state and the fp32 weights too
+        gpu = 4 * count + 16 * count // (gpus if stage == 1 else 1)
+    return int(gpu), int(cpu)
+
+
+def activations(config: PretrainedConfig, options: argparse.Namespace) -> int:
+    """Bytes that autograd keeps of a row; with checkpointing, every block's input and one block at a time.
+
+    All blocks keep the same, so a network of two shows what any number of them does.
+    """
+    depth = depth_of(config)
+    if depth is None:
+        if options.gradient_checkpointing:
+            raise UserError(f"--gradient_checkpointing: {options.preset} has no blocks to compute twice")
+        return kept_bytes(config, options)[0]
+    (one, state), (two, _) = (kept_bytes(with_depth(config, layers), options) for layers in (1, 2))
+    return one + (depth - 1) * (state if options.gradient_checkpointing else two - one)
+
+
+def depth_of(config: PretrainedConfig) -> int | None:
+    settings = config.network if isinstance(config, EnergyConfig) else config.to_dict()
+    found = settings.get("n_layer", settings.get("num_hidden_layers"))
+    return None if found is None else int(found)
+
+
+def with_depth(config: PretrainedConfig, layers: int) -> PretrainedConfig:
+    settings = config.to_dict()
+    inner = settings["network"] if isinstance(config, EnergyConfig) else settings
+    inner["n_layer" if "n_layer" in inner else "num_hidden_layers"] = layers
+    return type(config).from_dict(settings)
+
+
+def kept_bytes(config: PretrainedConfig, options: argparse.Namespace) -> tuple[int, int]:
+    """What autograd keeps of one row's forward pass beside the weights, in 16 bits, and what one hidden state is."""
+    model = network(config).train()
+    sequences = 1 + options.negatives if isinstance(config, EnergyConfig) else 1
+    ids = torch.zeros((sequences, options.window), dtype=torch.long)
+    weights = {parameter.data_ptr() for parameter in model.parameters()}
+    kept: dict[int, Tensor] = {}  # by address; as long as a tensor is in here, nobody else gets it
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage().data_ptr() not in weights:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        if isinstance(config, EnergyConfig):
+            loss = model(ids).sum()
+        else:
+            loss = F.cross_entropy(model(ids, use_cache=False).logits.flatten(0, 1), ids.flatten())
+    assert loss.requires_grad
+    settings = config.network if isinstance(config, EnergyConfig) else config.to_dict()
+    width = settings.get("n_embd", settings.get("hidden_size", 0))
+    bytes_of = (
+        tensor.untyped_storage().nbytes() // (2 if tensor.is_floating_point() else 1) for tensor in kept.values()
+    )
+    return sum(bytes_of), 2 * sequences * (options.window + 1) * width
+
+
+if __name__ == "__main__":
+    exit_with(main)
