@@ -1,7 +1,6 @@
 """The processes of a training run: started by `deepspeed`, or this one alone."""
 
 import os
-import socket
 import sys
 import warnings
 from collections.abc import Callable
@@ -47,9 +46,11 @@ def start() -> None:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
         if "OMP_NUM_THREADS" not in os.environ:  # the ranks of a machine divide its cores
             torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // int(os.environ.get(LOCAL_RANKS, 1))))
-    if RANK not in os.environ:
-        alone = {RANK: "0", RANKS: "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": str(_free_port())}
-        os.environ.update({name: os.environ.get(name, value) for name, value in alone.items()})
+    if RANK not in os.environ:  # alone: nobody to meet, so no port that somebody else could take
+        alone = {RANK: "0", RANKS: "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+        os.environ.update(alone)
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
     import deepspeed
 
     # DeepSpeed would compile a shared-memory operator for CPU ranks, some minutes long; torch's gloo does without.
@@ -57,12 +58,6 @@ def start() -> None:
     if torch.cuda.is_available():
         torch.cuda.set_device(device())
     deepspeed.init_distributed(verbose=False)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        return int(listener.getsockname()[1])
 
 
 def first_does(work: Callable[[], T]) -> T | None:

@@ -7,15 +7,19 @@ from pathlib import Path
 
 from tests.conftest import ROOT, Stores, free_port
 
+SMALLEST = {"train_lm": "transf-nano", "train_energy": "bit-nano"}
 
-def train_command(stores: Stores, output: Path, flags: str = "", ranks: int = 1, stage: int = 1) -> list[str]:
+
+def train_command(
+    stores: Stores, output: Path, flags: str = "", ranks: int = 1, stage: int = 1, script: str = "train_lm"
+) -> list[str]:
     """Twenty steps of the smallest model; on one rank without the launcher, on more with it."""
     launcher = [sys.executable, "-m", "deepspeed.launcher.runner", "--num_accelerators", str(ranks)]
     launcher += ["--master_port", str(free_port())]
-    given = f"--preset transf-nano --max_steps 20 --batch_size 24 --micro_batch_size 6 {flags}".split()
+    given = f"--preset {SMALLEST[script]} --max_steps 20 --batch_size 24 --micro_batch_size 6 {flags}".split()
     given += ["--train", stores.train.path, "--valid", stores.valid.path, "--output", str(output)]
     given += ["--deepspeed_config", str(ROOT / f"training/zero/stage{stage}.json")]
-    return [*(launcher if ranks > 1 else [sys.executable]), str(ROOT / "training/train_lm.py"), *given]
+    return [*(launcher if ranks > 1 else [sys.executable]), str(ROOT / f"training/{script}.py"), *given]
 
 
 def train(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,230 @@
+"""First weights: whatever an energy model starts from, it must compute with it what the source computes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaModel,
+)
+
+from pipeline.errors import UserError
+from pipeline.model_folder import quiet
+from pipeline.tokenizer import load_tokenizer
+from tests.conftest import words
+from training import train_energy
+from training.energy_folder import EnergyFolder, open_energy_model, reader_for
+from training.energy_init import find_start, start_from
+from training.energy_inputs import Sequences
+from training.energy_model import EnergyModel
+from training.energy_presets import PRESETS
+from training.lm_presets import PRESETS as LM_PRESETS
+
+BIT = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 256}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.fixture(scope="module")
+def encoder(tokenizer):
+    return load_tokenizer(tokenizer)
+
+
+def save(model, folder: Path, tokenizer) -> str:
+    with quiet():
+        model.save_pretrained(folder)
+        if isinstance(tokenizer, str):
+            load_tokenizer(tokenizer).save(str(folder))
+        else:
+            tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def loud(model):
+    """Weights large enough that every part of a network shows."""
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def permuted_roberta(encoder) -> tuple[PreTrainedTokenizerFast, dict[int, int]]:
+    """RoBERTa's kind of vocabulary: the same pieces under other ids, between specials; and our ids in its terms."""
+    content = json.loads(encoder.backend.to_str())
+    pieces = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
+    order = np.random.default_rng(0).permutation(len(pieces))
+    theirs = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3} | {pieces[old]: 4 + new for new, old in enumerate(order)}
+    theirs["<mask>"] = len(theirs)
+    content["model"]["vocab"], content["added_tokens"] = theirs, []
+    backend = Tokenizer.from_str(json.dumps(content))
+    specials = {
+        "bos": "<s>",
+        "cls": "<s>",
+        "eos": "</s>",
+        "sep": "</s>",
+        "pad": "<pad>",
+        "unk": "<unk>",
+        "mask": "<mask>",
+    }
+    named = {f"{name}_token": piece for name, piece in specials.items()}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **named)
+    ours = encoder.backend.get_vocab(with_added_tokens=True)
+    return tokenizer, {id: theirs.get(piece, theirs["</s>"]) for piece, id in ours.items()}
+
+
+def start(preset: str | None, init: str, encoder, window: int = 16) -> tuple[EnergyModel, str]:
+    found = find_start(init, preset, encoder.description)
+    built = PRESETS[preset].build if preset else None
+    model = EnergyModel(built(encoder.description, window + 1) if built else found.config)
+    return model.eval(), str(start_from(model, found, encoder, window))
+
+
+@torch.no_grad()
+def test_a_bit_that_starts_from_roberta_finds_every_piece_under_its_own_id(encoder, tmp_path):
+    tokenizer, theirs = permuted_roberta(encoder)
+    config = RobertaConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=514, type_vocab_size=1, **BIT, **NO_DROPOUT
+    )
+    config.layer_norm_eps = 1e-5
+    roberta = loud(RobertaForMaskedLM(config))
+    model, report = start("bit-nano", save(roberta, tmp_path / "roberta", tokenizer), encoder)
+    ids = torch.tensor([*encoder.encode([words(40, 1)])[0][:32], encoder.eos_token_id]).view(3, 11)
+    mapped = torch.tensor([[0, *(theirs[int(id)] for id in row)] for row in ids])
+    head = model.network.energy
+    expected = roberta.roberta(mapped).last_hidden_state[:, 0] @ head.weight[0] + head.bias
+    assert torch.allclose(model(ids), expected, atol=1e-5)
+    scrambled = roberta.roberta(torch.cat([torch.zeros(3, 1, dtype=torch.long), ids], 1)).last_hidden_state[:, 0]
+    assert not torch.allclose(model(ids), scrambled @ head.weight[0] + head.bias, atol=1e-2)
+    assert "network.energy.weight, network.energy.bias" in report
+    assert "the first 256 of 512 positions" in report
+    assert "every piece was found" in report
+    mask = model.network.transformer.get_input_embeddings().weight[encoder.vocabulary_size + 1]
+    assert torch.equal(mask, roberta.get_input_embeddings().weight[tokenizer.mask_token_id])
+
+
+def test_an_encoder_of_other_pieces_is_refused_with_the_way_out(encoder, tmp_path):
+    tokenizer, _ = permuted_roberta(encoder)
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    content["model"]["vocab"] = {
+        f"{piece}x" if id > 200 else piece: id for piece, id in content["model"]["vocab"].items()
+    }
+    content["model"]["merges"], content["added_tokens"] = [], []
+    other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(content)), cls_token="<s>")
+    folder = save(RobertaModel(RobertaConfig(vocab_size=500, **BIT)), tmp_path / "other", other)
+    with pytest.raises(UserError, match="pieces are not in its vocabulary: take --preset encoder"):
+        start("bit-nano", folder, encoder)
+
+
+def test_a_shape_that_does_not_fit_is_named_by_its_tensor(encoder, tmp_path, tokenizer):
+    roberta, _ = permuted_roberta(encoder)
+    shapes = {
+        "wide": (BIT | {"hidden_size": 128}, r"embeddings.LayerNorm.bias is \(128,\) there and \(64,\) here"),
+        "deep": (
+            BIT | {"num_hidden_layers": 4},
+            r"encoder.layer.3.attention.output.LayerNorm.bias is .* and absent here",
+        ),
+        "flat": (BIT | {"num_hidden_layers": 2}, r"encoder.layer.2.attention.output.LayerNorm.bias is absent there"),
+        "short": (
+            BIT | {"max_position_embeddings": 100},
+            r"position_embeddings.weight is \(98, 64\) there and \(256, 64\)",
+        ),
+    }
+    for name, (sizes, message) in shapes.items():
+        config = RobertaConfig(**{"vocab_size": 500, "max_position_embeddings": 514, "type_vocab_size": 1} | sizes)
+        folder = save(RobertaModel(config), tmp_path / name, roberta)
+        with pytest.raises(UserError, match=message):
+            start("bit-nano", folder, encoder)
+    lm = GPT2LMHeadModel(LM_PRESETS["transf-nano"].build(encoder.vocabulary_size, 256, None))
+    with pytest.raises(UserError, match=r"h.0.attn.c_attn.bias is \(96,\) there and \(384,\) here"):
+        start("unit-tiny", save(lm, tmp_path / "lm", tokenizer), encoder)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("preset", ["unit-nano", "decoder"])
+def test_a_unit_starts_from_a_language_model(preset, encoder, tmp_path, tokenizer):
+    lm = loud(GPT2LMHeadModel(LM_PRESETS["transf-nano"].build(encoder.vocabulary_size, 400, None)))
+    lm.config.eos_token_id = encoder.eos_token_id
+    model, report = start(preset, save(lm, tmp_path / "lm", tokenizer), encoder)
+    ids = torch.randint(0, 400, (4, 16))
+    before = torch.full((4, 1), encoder.eos_token_id)
+    states = lm.transformer(torch.cat([before, ids], 1)).last_hidden_state[:, 1:]
+    head = model.network.energy
+    assert torch.allclose(model(ids), states.mean(1) @ head.weight[0] + head.bias, atol=1e-5)
+    assert ("the first 256 of 400 positions" in report) == (preset == "unit-nano")
+    lm.config.direction = "right_to_left"
+    with pytest.raises(UserError, match="reads right to left"):
+        start(preset, save(lm, tmp_path / "backwards", tokenizer), encoder)
+
+
+@torch.no_grad()
+def test_a_bit_starts_from_a_masked_language_model_of_ours(encoder, tmp_path, tokenizer):
+    from training.train_lm import masked_config
+
+    config = masked_config("bit-nano", encoder.description, 17)
+    masked = loud(BertForMaskedLM(config))
+    model, report = start("bit-nano", save(masked, tmp_path / "masked", tokenizer), encoder)
+    ids = torch.randint(0, 400, (4, 16))
+    states = masked.bert(torch.cat([torch.full((4, 1), 400), ids], 1)).last_hidden_state[:, 0]
+    head = model.network.energy
+    assert torch.allclose(model(ids), states @ head.weight[0] + head.bias, atol=1e-5)
+    assert "new: network.energy.weight, network.energy.bias" in report
+
+
+@torch.no_grad()
+def test_an_encoder_reads_with_its_own_tokenizer_and_so_does_its_folder(encoder, tmp_path, tokenizer):
+    own, _ = permuted_roberta(encoder)
+    bert = loud(BertModel(BertConfig(vocab_size=len(own), max_position_embeddings=64, **BIT), add_pooling_layer=False))
+    init = save(bert, tmp_path / "bert", own)
+    model, _ = start("encoder", init, encoder)
+    texts = [words(8, seed) for seed in range(4)]
+    ids = encoder.encode(texts)
+    width = max(map(len, ids))
+    windows = Sequences(np.array([row + [0] * (width - len(row)) for row in ids]), np.array([len(row) for row in ids]))
+    own_json = find_start(init, "encoder", encoder.description).own_tokenizer
+    model.save_pretrained(tmp_path / "energy")
+    encoder.save(str(tmp_path / "energy"))
+    (tmp_path / "energy/encoder_tokenizer.json").write_text(own_json)
+    folder = open_energy_model(str(tmp_path / "energy"))
+    again = folder.load()
+    for network, reader in ((model, reader_for(model.config, tokenizer, own_json)), (again, folder.reader())):
+        read = reader.read(windows)
+        mask = torch.from_numpy((np.arange(read.ids.shape[1]) < read.lengths[:, None]).astype(np.int64))
+        found = network(torch.from_numpy(read.ids), mask)
+        for text, energy in zip(texts, found, strict=True):
+            states = bert(torch.tensor([own.backend_tokenizer.encode(text).ids])).last_hidden_state[:, 0]
+            assert torch.allclose(
+                energy, states @ model.network.energy.weight[0] + model.network.energy.bias, atol=1e-5
+            )
+
+
+@torch.no_grad()
+def test_an_energy_model_goes_on_from_another(encoder, tmp_path, tokenizer):
+    first = loud(EnergyModel(PRESETS["bilstm-tiny"].build(encoder.description, 17)))
+    folder = save(first, tmp_path / "first", tokenizer)
+    for preset in (None, "bilstm-tiny"):
+        model, report = start(preset, folder, encoder)
+        ids = torch.randint(0, 400, (3, 16))
+        assert torch.allclose(model(ids), first(ids), atol=1e-6)
+        assert "new: nothing" in report
+    assert isinstance(find_start(folder, None, encoder.description).folder, EnergyFolder)
+    with pytest.raises(UserError, match=r"network.embeddings.weight is \(400, 64\) there and absent here"):
+        start("bit-nano", folder, encoder)
+    lm = save(GPT2LMHeadModel(LM_PRESETS["transf-nano"].build(400, 256, None)), tmp_path / "lm", tokenizer)
+    with pytest.raises(UserError, match="a bilstm model starts from nothing"):
+        start("bilstm-tiny", lm, encoder)
+
+
+def test_flags_that_lack_a_model_to_start_from_say_so(negatives, tmp_path):
+    flags = ["--train", negatives.train.path, "--valid", negatives.valid.path, "--output", str(tmp_path / "model")]
+    with pytest.raises(UserError, match="the shape of --preset encoder is that of a model to start from"):
+        train_energy.main([*flags, "--preset", "encoder"])
