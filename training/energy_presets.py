@@ -130,7 +130,7 @@ PRESETS = {
     "bit-large": EnergyPreset(bit(24, 1024, 16, 512), BIT_LARGE_RECIPES),
     "decoder": EnergyPreset(None, UNIT_RECIPES),
     "encoder": EnergyPreset(None, BIT_BASE_RECIPES),
-    "linear-tiny": EnergyPreset(linear, tiny(1e-2, batch=128)),
+    "linear-tiny": EnergyPreset(linear, tiny(1e-3, batch=128)),
     "bilstm-tiny": EnergyPreset(bilstm(64, 64, 2), tiny(2e-3)),
     "unit-tiny": EnergyPreset(unit(4, 128, 4), tiny(1e-3)),
     "bit-tiny": EnergyPreset(bit(4, 128, 4), tiny(1e-3)),

@@ -47,7 +47,7 @@ class NoiseContrast:
         self.wasted += found.padded
         batch = {
             "input_ids": torch.from_numpy(found.ids),
-            "context_length": torch.from_numpy(rows["context_length"].to_numpy()),
+            "context_length": torch.tensor(rows["context_length"].to_pylist()),
         }
         return batch | ({"lengths": torch.from_numpy(found.lengths)} if found.padded else {})
 
