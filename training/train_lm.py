@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     record = Record(["training/train_lm.py", *arguments], os.getcwd(), settings)
 
     def make_task() -> LanguageModelling:
-        return task_of(options, build(config, options, base, init), train, valid, settings)
+        return task_of(options, build(config, options.seed, base, init, options.objective), train, valid, settings)
 
     return run(options, record, plan, make_task)
 
@@ -200,11 +200,15 @@ def data_settings(
 
 
 def build(
-    config: PretrainedConfig, options: argparse.Namespace, base: LanguageModel | None, init: LanguageModel | None
+    config: PretrainedConfig,
+    seed: int,
+    base: LanguageModel | None,
+    init: LanguageModel | None,
+    objective: str = CAUSAL,
 ) -> PreTrainedModel:
     """The network with its first weights: the same ones on every rank."""
-    set_seed(options.seed % 2**32)
-    kind = AutoModelForMaskedLM if options.objective == MASKED else AutoModelForCausalLM
+    set_seed(seed % 2**32)
+    kind = AutoModelForMaskedLM if objective == MASKED else AutoModelForCausalLM
     model = kind.from_config(config, dtype=torch.float32)
     if base:
         model.base.load_state_dict(base.load().state_dict())

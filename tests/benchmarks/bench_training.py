@@ -79,16 +79,16 @@ def train(preset: str, path: Path, steps: int, stage: int) -> float:
     zero = Path(train_lm.__file__).parent / f"zero/stage{stage}.json"
     options = train_lm.parse([*flags.split(), "--deepspeed_config", str(zero)])
     stores = train_lm.open_stores(options)
-    config, plan = train_lm.choose_architecture(options, stores[0], None, None), train_lm.make_plan(options, stores[0])
+    config, plan = train_lm.choose_architecture(options, stores[0], None, None), train_lm.plan_of(options, stores[0])
     ranks.start()
     model = train_lm.build(config, 0, None, None)
     trainer = Trainer(train_lm.task_of(options, model, *stores, {}), plan)
     started = 0.0
     with tqdm(disable=True) as bar:
-        for rows in trainer._loader().batches(0, WARM + steps):
+        for batch in trainer.batches(WARM + steps):
             if trainer.step == WARM:
                 started = time.perf_counter()
-            trainer._train_on(rows)
+            trainer._train_on(batch)
             trainer.step += 1
             trainer._look(bar)
     return time.perf_counter() - started
