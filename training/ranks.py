@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from pipeline.errors import UserError, exit_with
 
@@ -50,7 +51,7 @@ def start() -> None:
         alone = {RANK: "0", RANKS: "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
         os.environ.update(alone)
         backend = "nccl" if torch.cuda.is_available() else "gloo"
-        torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
+        torch.distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     import deepspeed
 
     # DeepSpeed would compile a shared-memory operator for CPU ranks, some minutes long; torch's gloo does without.

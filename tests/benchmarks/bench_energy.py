@@ -3,7 +3,8 @@
 Both trainers train the same model on the same batches with torch's Adam, on one rank; what is timed are the steps, not
 the start. The loader is timed alone, from Parquet to the tensors that a model reads. The peers, Hugging Face `datasets`
 in streaming mode and mosaicml-streaming, read the same rows in shuffled batches and do no more with them than that;
-mosaicml-streaming needs other versions of numpy and transformers than ours, so it has an environment of its own.
+mosaicml-streaming asks for older versions of numpy and transformers than ours and for torchvision, which cannot load
+beside the CPU build of torch: it is installed apart, without what it asks for, and with an empty torchvision to import.
 """
 
 import contextlib
@@ -13,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,7 +43,13 @@ PIECES = 4096
 WINDOWS = 4096
 EPOCHS = 10  # that a loader reads
 PEERS = Path(".cache/bench-peers")
-PEER = "mosaicml-streaming==0.13.0"
+PEER = ["mosaicml-streaming==0.13.0", "xxhash", "zstd", "Brotli", "python-snappy", "cramjam", "catalogue"]
+TORCHVISION = {  # as much of it as is imported by what reads no images
+    "__init__.py": "",
+    "datasets.py": "class VisionDataset: ...",
+    "transforms/__init__.py": "",
+    "transforms/functional.py": "to_tensor = None",
+}
 
 
 def main() -> None:
@@ -66,7 +72,7 @@ def main() -> None:
             print_duels(seconds, duels, steps * batch, "rows/s")
         peers = ["loader", "datasets, streaming"]
         if has_peer():
-            write_mds(store)
+            peer(WRITE_MDS, store, f"{store}-mds")
             peers.append("mosaicml-streaming")
         seconds = take_turns(peers, "bit-tiny", store, WINDOWS * EPOCHS // 32)
         print_header(f"Reading {WINDOWS:,} rows of negatives {EPOCHS} times, in shuffled batches of 32")
@@ -96,13 +102,12 @@ def take_turns(names: list[str], preset: str, path: Path, steps: int) -> dict[st
     for number in range(ROUNDS):
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
-            python = str(PEERS / "bin/python") if name == "mosaicml-streaming" else sys.executable
-            given = [name, preset, str(path), str(steps)]
-            command = (
-                [python, "-c", READ_MDS, f"{path}-mds"] if name == "mosaicml-streaming" else [python, __file__, *given]
-            )
-            turn = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            seconds[name].append(float(turn.stdout.splitlines()[-1]))
+            if name == "mosaicml-streaming":
+                seconds[name].append(float(peer(READ_MDS, f"{path}-mds")))
+            else:
+                command = [sys.executable, __file__, name, preset, str(path), str(steps)]
+                turn = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                seconds[name].append(float(turn.stdout.splitlines()[-1]))
             show(f"round {number + 1} of {ROUNDS}: {name}, {seconds[name][-1]:.2f} s")
     show("")
     return seconds
@@ -215,21 +220,29 @@ print(time.perf_counter() - started)
 
 
 def has_peer() -> bool:
-    """Installs mosaicml-streaming into its own environment, once; False where that is not to be had."""
+    """Installs mosaicml-streaming into a folder of its own, once; False where that is not to be had."""
     if not (PEERS / ".installed").exists():
-        show(f"installing {PEER} into {PEERS}")
-        venv.create(PEERS, with_pip=True, clear=True)
-        command = [PEERS / "bin/pip", "install", "--quiet", "torch==2.13.0", PEER, "pyarrow"]
+        show(f"installing {PEER[0]} into {PEERS}")
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(PEERS), *PEER]
         if subprocess.run(command, capture_output=True).returncode:
-            print(f"{PEER} cannot be installed here: it is left out")
+            print(f"{PEER[0]} cannot be installed here: it is left out")
             return False
+        for name, content in TORCHVISION.items():
+            path = PEERS / "torchvision" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
         (PEERS / ".installed").touch()
     return True
 
 
-def write_mds(path: Path) -> None:
-    command = [PEERS / "bin/python", "-c", WRITE_MDS, path, f"{path}-mds"]
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL, env=os.environ)
+def peer(script: str, *arguments: object) -> str:
+    """Runs a script with mosaicml-streaming in reach, and returns what it prints last."""
+    environment = os.environ | {"PYTHONPATH": str(PEERS.absolute())}
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    ended = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
+    return ended.stdout.strip().rpartition("\n")[2]
 
 
 CONTENDERS: dict[str, Callable[[str, Path, int], float]] = {
