@@ -1,0 +1,184 @@
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+import schemas
+from evaluation import score as score_job
+from evaluation.scoring import EnergyScorer, score
+from pipeline.builtin_corpora import ALPHABET
+from pipeline.errors import UserError
+from pipeline.model_folder import quiet
+from pipeline.store import Store
+from pipeline.tokenizer import character_tokenizer, train_tokenizer
+from pipeline.verify_store import verify
+from tests.conftest import command, shard_bytes
+from tests.killing import storm, timed
+from tests.training.conftest import mined
+from tests.training.test_energy_inputs import by_hand
+from tests.training.test_energy_model import model_of
+from training.energy_folder import open_energy_model
+
+TINY = ("linear", "bilstm-tiny", "unit-nano", "bit-nano")
+
+
+@pytest.fixture(scope="module")
+def energies(tmp_path_factory) -> dict[str, str]:
+    """One energy model of each kind, with weights that are not small."""
+    folder = tmp_path_factory.mktemp("energies")
+    for name in TINY:
+        with quiet():
+            model_of(name).save_pretrained(folder / name)
+        character_tokenizer(ALPHABET).save(str(folder / name))
+    return {name: str(folder / name) for name in TINY}
+
+
+def windows_by_hand(row: dict) -> list[list[int]]:
+    names = ("tokens", "direction", "context_length", "negatives")
+    return by_hand(tuple(row[name] for name in names))
+
+
+@torch.no_grad()
+def expected_rows(store: Store, energy) -> dict[tuple[str, int, int], tuple[float, float | None, float | None]]:
+    """(window, context, sample) to (energy, log_p, log_q), window by window, in the plainest way."""
+    found = {}
+    for row in store.take(range(len(store))).to_pylist():
+        for number, ids in enumerate(windows_by_hand(row)):
+            sample = row["first_sample"] + number - 1 if number else -1
+            log_p = row["log_p"][number - 1] if number else row["positive_log_p"]
+            log_q = row["log_q"][number - 1] if number else None
+            found[row["window_id"], row["context_length"], sample] = (energy(ids), log_p, log_q)
+    return found
+
+
+def check(store: str, expected: dict) -> None:
+    rows = Store(store, kind="energies").take(range(len(Store(store)))).to_pylist()
+    found = {
+        (row["window_id"], row["context_length"], row["sample"]): (row["energy"], row["log_p"], row["log_q"])
+        for row in rows
+    }
+    assert len(rows) == len(found)
+    assert found.keys() == expected.keys()
+    for key, (energy, log_p, log_q) in expected.items():
+        assert found[key][0] == pytest.approx(energy, abs=1e-4), key
+        assert found[key][1:] == (log_p, log_q)
+
+
+@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("which", ["forwards", "backwards"])
+def test_every_window_and_sample_gets_the_energy_that_the_model_gives_it(
+    name, which, negatives, backwards, energies, tmp_path
+):
+    store = negatives.valid if which == "forwards" else backwards
+    assert score_job.main(["--energy", energies[name], "--store", store.path, "--output", str(tmp_path / "out")]) == 0
+    model = open_energy_model(energies[name]).load()
+    check(str(tmp_path / "out"), expected_rows(store, lambda ids: model(torch.tensor([ids])).item()))
+    assert verify(str(tmp_path / "out")) == []
+
+
+def test_a_language_model_scores_by_the_whole_windows_log_probability(negatives, generators, tmp_path):
+    for direction, folder in generators.items():
+        output = str(tmp_path / direction)
+        score_job.main(["--energy", folder, "--store", negatives.valid.path, "--output", output])
+        model = AutoModelForCausalLM.from_pretrained(folder).eval()
+
+        def energy(ids: list[int], model=model, direction=direction) -> float:
+            turned = torch.tensor([13, *(ids if direction == "left_to_right" else ids[::-1])])
+            logits = model(turned[None, :-1]).logits[0].log_softmax(-1)
+            return -logits[torch.arange(13), turned[1:]].sum().item()
+
+        check(output, expected_rows(negatives.valid, energy))
+
+
+def test_samples_in_chunks_have_their_real_window_once(stores, generators, energies, tmp_path):
+    chunked = mined(
+        stores.valid, generators["left_to_right"], tmp_path / "negatives", "--negatives 5 --samples_per_row 2"
+    )
+    score_job.main(["--energy", energies["unit-nano"], "--store", chunked.path, "--output", str(tmp_path / "out")])
+    model = open_energy_model(energies["unit-nano"]).load()
+    check(str(tmp_path / "out"), expected_rows(chunked, lambda ids: model(torch.tensor([ids])).item()))
+    samples = Store(str(tmp_path / "out")).take(range(1200))["sample"].to_pylist()
+    assert sorted(set(samples)) == [-1, 0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("size", [1, 3, 64])
+def test_batches_of_any_size_give_the_same_energies(size, negatives, energies):
+    rows = negatives.valid.take(range(30))
+    folder = open_energy_model(energies["unit-nano"])
+    found = [score(rows, EnergyScorer(folder, batch))["energy"].to_numpy() for batch in (size, 1000)]
+    assert np.allclose(*found, atol=1e-5)
+
+
+def test_texts_of_any_length_without_log_probabilities(energies):
+    table = pa.table(
+        {
+            "window_id": ["a", "b"],
+            "corpus": ["wild"] * 2,
+            "split": ["test"] * 2,
+            "tokens": [[1, 2, 3], [4, 5]],
+            "direction": ["left_to_right"] * 2,
+            "context_length": [0, 0],
+            "positive_log_p": [None, None],
+            "first_sample": [0, 0],
+            "negatives": [[[4, 5, 6, 7]], [[1, 2, 3]]],
+            "log_p": [None, None],
+            "log_q": [None, None],
+            "seed": [0, 0],
+        }
+    ).cast(schemas.NEGATIVES)
+    folder = open_energy_model(energies["bit-nano"])
+    found = score(table, EnergyScorer(folder)).to_pylist()
+    model = folder.load()
+    texts = [[1, 2, 3], [4, 5, 6, 7], [4, 5], [1, 2, 3]]
+    for row, text in zip(found, texts, strict=True):
+        assert row["energy"] == pytest.approx(model(torch.tensor([text])).item(), abs=1e-5)
+        assert row["log_p"] is None
+        assert row["log_q"] is None
+    assert [row["sample"] for row in found] == [-1, 0, -1, 0]
+
+
+def test_a_killed_run_continues_and_workers_change_no_byte(negatives, energies, tmp_path):
+    given = ["--energy", energies["bit-nano"], "--store", negatives.train.path]
+    job = command("evaluation/score.py", *given, "--output", tmp_path / "killed")
+    whole = command("evaluation/score.py", *given, "--output", tmp_path / "whole")
+    storm(job, kills=2, seconds=timed(whole), seed=1)
+    assert shard_bytes(str(tmp_path / "killed")) == shard_bytes(str(tmp_path / "whole"))
+    score_job.main([*given, "--output", str(tmp_path / "beam"), "--direct_num_workers", "2"])
+    rows = [Store(str(tmp_path / name)).take(range(12000))["energy"].to_numpy() for name in ("beam", "whole")]
+    assert np.allclose(*rows, atol=1e-6)  # the workers divide the cores, and sums of floats their order
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "whole").rglob("*.parquet")}
+    score_job.main([*given, "--output", str(tmp_path / "whole")])
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "whole").rglob("*.parquet")} == before
+
+
+def test_bad_input_is_named_and_leaves_nothing(negatives, stores, energies, tmp_path):
+    output = tmp_path / "out"
+    other = tmp_path / "other"
+    with quiet():
+        model_of("linear").save_pretrained(other)
+    train_tokenizer(["some words of another kind"], 300).save(str(other))
+    spoiled = tmp_path / "spoiled"
+    shutil.copytree(energies["linear"], spoiled)
+    model = model_of("linear")
+    with torch.no_grad():
+        model.network.energies.weight[3] = float("nan")
+    with quiet():
+        model.save_pretrained(spoiled)
+    cases = [
+        ({"energy": str(other)}, f"{negatives.valid.path} and {other} have different vocabularies"),
+        ({"energy": str(spoiled)}, "has values that are not finite numbers"),
+        ({"energy": str(tmp_path / "nowhere")}, "neither a model's folder nor a hub name"),
+        ({"store": stores.valid.path}, "a store of windows, but one of negatives is needed"),
+        ({"batch_size": "0"}, "--batch_size 0: at least 1"),
+        ({"worker": "2"}, "unknown option --worker"),
+    ]
+    good = {"energy": energies["linear"], "store": negatives.valid.path, "output": str(output)}
+    for change, message in cases:
+        with pytest.raises(UserError) as error:
+            score_job.main([f"--{name}={value}" for name, value in (good | change).items()])
+        assert message in str(error.value), change
+        assert not Path(output).exists()
