@@ -110,14 +110,14 @@ def warnings_about(bounds: LogPartitionBounds) -> list[str]:
     few = bounds.effective_samples < least
     if few.any():
         sentences.append(
-            f"The estimate of log Z leans on a few samples{_where(few)}: their weights make {n} samples worth "
-            f"{bounds.effective_samples.min():.1f}, and below {least:g} the bounds mean little."
+            f"The estimate of log Z leans on a few samples{_where(few)}: their weights make {n} samples worth as few "
+            f"as {bounds.effective_samples.min():.1f}, and below {least:g} the bounds mean little."
         )
     heavy = bounds.tail_index > HIGHEST_TAIL_INDEX
     if heavy.any():
         sentences.append(
-            f"The weights are heavy-tailed{_where(heavy)}: a tail index of {np.nanmax(bounds.tail_index):.2f}, above "
-            f"{HIGHEST_TAIL_INDEX}, so log Z may well lie above the upper bound, and more samples help slowly."
+            f"The weights are heavy-tailed{_where(heavy)}: a tail index of up to {np.nanmax(bounds.tail_index):.2f}, "
+            f"above {HIGHEST_TAIL_INDEX}, so log Z may well lie above the upper bound, and more samples help slowly."
         )
     return sentences
 

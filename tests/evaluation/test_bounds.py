@@ -102,7 +102,7 @@ def world() -> tuple[np.ndarray, np.ndarray, float]:
     generator = np.random.default_rng(0)
     first, second, third = (generator.dirichlet(np.ones(5), 5**place) for place in range(3))
     p = (first[0][:, None, None] * second[:, :, None] * third.reshape(5, 5, 5)).ravel()
-    scores = generator.normal(1, 0.9, 125)
+    scores = generator.normal(1, 0.7, 125)
     mean = (p * np.exp(scores)).sum()
     variance = (p * np.exp(scores) ** 2).sum() - mean**2
     assert p.sum() == pytest.approx(1)
@@ -130,7 +130,7 @@ def test_with_a_heavy_tail_and_few_samples_the_upper_bound_is_below_log_z_and_a_
     assert mean + 4 * error < log_z
     asymptotic, few = warnings_about(bounds)
     assert "10 samples are too few to tell whether the weights are heavy-tailed" in asymptotic
-    dominated = np.flatnonzero(np.isin(scores.sum(1), [8, 16, 24, 32]))
+    dominated = np.flatnonzero(scores.any(1))
     assert f"in {len(dominated)} of 20000 contexts ({dominated[0]}, {dominated[1]}, " in few
     assert warnings_about(log_partition_bounds(np.zeros(10))) == [asymptotic]  # nothing heavy drawn, nothing seen
 
@@ -139,7 +139,7 @@ def test_a_warning_names_how_many_samples_count():
     scores = np.zeros(100)
     scores[3] = 8
     (few,) = warnings_about(log_partition_bounds(scores))
-    assert "100 samples worth 1.1, and below 10" in few
+    assert "100 samples worth as few as 1.1, and below 10" in few
     scores = np.random.default_rng(0).normal(size=10_000)
     scores[:20] += 12  # a fifth of a percent of the samples has nearly all the weight
     assert any("and below 100 " in sentence for sentence in warnings_about(log_partition_bounds(scores)))

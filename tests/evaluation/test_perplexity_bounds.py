@@ -1,0 +1,204 @@
+"""Perplexity of the joint model in a world small enough to be written down: 5 tokens, completions of 3."""
+
+import itertools
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+
+from evaluation import perplexity_bounds, score
+from pipeline import make_windows, mine_negatives
+from pipeline.errors import UserError
+from pipeline.model_folder import quiet
+from pipeline.store import Store
+from pipeline.tokenizer import character_tokenizer, load_tokenizer
+from training.energy_folder import open_energy_model
+from training.energy_model import EnergyModel
+from training.energy_presets import PRESETS
+
+WINDOW, CONTEXT, SAMPLES = 5, 2, 600
+TEXTS = list(itertools.product(range(5), repeat=3))
+
+
+class World:
+    """A language model, an energy model, windows, many samples of each and their energies."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        encoder = character_tokenizer("abcd")
+        encoder.save(str(folder / "tokenizer"))
+        text = "".join(random.Random(0).choices("abcd", k=150))
+        (folder / "text.txt").write_text(text)
+        make_windows.main(
+            f"--input {folder}/text.txt --corpus letters --split test --tokenizer {folder}/tokenizer --window {WINDOW} "
+            f"--stride {WINDOW} --output {folder}/windows".split()
+        )
+        torch.manual_seed(0)
+        sizes = {"vocab_size": 5, "n_embd": 32, "n_layer": 1, "n_head": 1, "n_positions": 8, "initializer_range": 0.3}
+        with quiet():
+            for number in range(2):
+                config = GPT2Config(**sizes, bos_token_id=4, eos_token_id=4)
+                GPT2LMHeadModel(config).save_pretrained(folder / f"lm{number}")
+                encoder.save(str(folder / f"lm{number}"))
+            energy = EnergyModel(PRESETS["bit-nano"].build(encoder.description, WINDOW + 1)).eval()
+            with torch.no_grad():
+                for parameter in energy.parameters():
+                    parameter += 0.05 * torch.randn_like(parameter)
+                energy.network.energy.weight *= 3
+            energy.save_pretrained(folder / "energy")
+            encoder.save(str(folder / "energy"))
+            constant = EnergyModel(PRESETS["bit-nano"].build(encoder.description, WINDOW + 1))
+            with torch.no_grad():
+                constant.network.energy.weight.zero_()
+                constant.network.energy.bias.fill_(123.0)
+            constant.save_pretrained(folder / "constant")
+            encoder.save(str(folder / "constant"))
+        self.samples = self.mine("samples", f"--context_lengths {CONTEXT} --negatives {SAMPLES} --samples_per_row 250")
+        self.energies = self.score("energy", self.samples)
+
+    def mine(self, name: str, flags: str) -> str:
+        output = str(self.folder / name)
+        given = f"--windows {self.folder}/windows --generator {self.folder}/lm0 --engine torch --output {output}"
+        assert mine_negatives.main([*given.split(), *flags.split()]) == 0
+        return output
+
+    def score(self, energy: str, samples: str) -> str:
+        output = f"{samples}-{energy}"
+        score.main(["--energy", str(self.folder / energy), "--store", samples, "--output", output])
+        return output
+
+    def bounds(self, flags: str = "", samples: str = "", energies: str = "") -> dict:
+        output = str(self.folder / "results")
+        given = ["--negatives", samples or self.samples, "--energies", energies or self.energies, "--output", output]
+        assert perplexity_bounds.main([*given, *flags.split()]) == 0
+        return json.loads(Path(output, "bounds.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return World(tmp_path_factory.mktemp("world"))
+
+
+@torch.no_grad()
+def truth(world: World) -> dict[str, np.ndarray]:
+    """For every window, by enumeration: log P_phi of each of the 125 completions, and their energies."""
+    lm = AutoModelForCausalLM.from_pretrained(world.folder / "lm0").eval()
+    energy = open_energy_model(str(world.folder / "energy")).load()
+    found = {}
+    for row in Store(str(world.folder / "windows")).rows(["window_id", "tokens"]):
+        windows = torch.tensor([[*row["tokens"][:CONTEXT].tolist(), *text] for text in TEXTS])
+        logits = lm(torch.cat([torch.full((125, 1), 4), windows[:, :-1]], 1)).logits.double().log_softmax(-1)
+        steps = logits.gather(2, windows[:, :, None])[:, CONTEXT:, 0]
+        place = TEXTS.index(tuple(row["tokens"][CONTEXT:].tolist()))
+        found[row["window_id"]] = (steps.sum(1).numpy(), energy(windows).double().numpy(), place)
+    return found
+
+
+def test_the_bounds_enclose_the_joint_models_exact_perplexity(world):
+    result = world.bounds("--samples_curve")
+    base, joint = [], []
+    for log_p, energy, place in truth(world).values():
+        base.append(log_p[place])
+        joint.append(log_p[place] - energy[place] - np.logaddexp.reduce(log_p - energy))
+    exact = np.exp(-np.mean(joint) / 3)
+    assert result["base_perplexity"] == pytest.approx(np.exp(-np.mean(base) / 3), rel=1e-6)
+    assert abs(result["base_perplexity"] - exact) > 0.02  # the energy matters
+    found = result["joint_perplexity"]
+    assert found["lower"] <= found["midpoint"] <= found["upper"]
+    assert found["lower"] == pytest.approx(exact, rel=0.02)
+    assert found["upper"] == pytest.approx(exact, rel=0.02)
+    curve = result["samples_curve"]
+    assert [point["samples"] for point in curve] == [2, 5, 10, 20, 50, 100, 200, 500, 600]
+    gaps = [point["upper"] - point["lower"] for point in curve]
+    assert gaps[-1] < gaps[2] / 5
+    assert curve[-1]["lower"] == pytest.approx(found["lower"])
+    assert {"bounds.json", "contexts.parquet", "samples_curve.svg", "samples_curve.png"} <= {
+        path.name for path in (world.folder / "results").iterdir()
+    }
+
+
+def test_a_constant_energy_changes_nothing(world):
+    result = world.bounds(energies=world.score("constant", world.samples))
+    for bound in result["joint_perplexity"].values():
+        assert bound == pytest.approx(result["base_perplexity"], rel=1e-9)
+    assert result["effective_samples"]["least"] == pytest.approx(SAMPLES)
+
+
+def test_token_by_token_the_conditionals_are_those_of_the_joint_distribution(world):
+    """Samples at contexts of 2, 3 and 4; the exact conditionals come from sums over all completions."""
+    flags = f"--context_lengths 2,3,4 --every_context_length --negatives {SAMPLES}"
+    samples = world.mine("every", flags)
+    exact_flags = f"--exact_windows 30 --energy {world.folder}/energy --generator {world.folder}/lm0"
+    result = world.bounds(f"--positions {exact_flags}", samples, world.score("energy", samples))
+    conditionals: list[list[float]] = [[], [], []]
+    base: list[list[float]] = [[], [], []]
+    for log_p, energy, place in truth(world).values():
+        text = TEXTS[place]
+        for weights, into in ((log_p - energy, conditionals), (log_p, base)):
+            sums = [
+                np.logaddexp.reduce(
+                    [weight for weight, other in zip(weights, TEXTS, strict=True) if other[:known] == text[:known]]
+                )
+                for known in range(4)
+            ]
+            for step in range(3):
+                into[step].append(sums[step + 1] - sums[step])
+    for step, point in enumerate(result["positions"]):
+        assert point["position"] == CONTEXT + step
+        assert point["base"] == pytest.approx(np.exp(-np.mean(base[step])), rel=1e-5)
+        exact = np.exp(-np.mean(conditionals[step]))
+        assert point["lower"] <= point["upper"]
+        assert point["lower"] == pytest.approx(exact, rel=0.03)
+        assert point["upper"] == pytest.approx(exact, rel=0.03)
+    last = result["last_position"]
+    assert last["windows"] == 30
+    assert last["exact"] == pytest.approx(np.exp(-np.mean(conditionals[2])), rel=1e-5)
+    assert last["base"] == pytest.approx(np.exp(-np.mean(base[2])), rel=1e-5)
+    assert last["lower"] == pytest.approx(last["exact"], rel=0.03)
+
+
+@torch.no_grad()
+def test_another_language_model_is_measured_on_the_same_completions(world):
+    result = world.bounds(f"--language_model {world.folder}/lm0 --language_model {world.folder}/lm1")
+    first, second = result["language_models"].values()
+    assert first == pytest.approx(result["base_perplexity"], rel=1e-6)
+    lm = AutoModelForCausalLM.from_pretrained(world.folder / "lm1").eval()
+    windows = torch.tensor([row["tokens"].tolist() for row in Store(str(world.folder / "windows")).rows(["tokens"])])
+    logits = lm(torch.cat([torch.full((len(windows), 1), 4), windows[:, :-1]], 1)).logits.log_softmax(-1)
+    steps = logits.gather(2, windows[:, :, None])[:, CONTEXT:, 0]
+    assert second == pytest.approx(np.exp(-steps.mean().item()), rel=1e-5)
+
+
+def test_fewer_samples_are_the_first_ones(world):
+    assert world.bounds("--samples 10")["samples"] == 10
+    curve = world.bounds("--samples_curve")["samples_curve"]
+    assert world.bounds("--samples 10")["joint_perplexity"]["upper"] == pytest.approx(curve[2]["upper"])
+
+
+def test_what_bounds_cannot_be_computed_from_is_refused(world):
+    top_k = world.mine("top_k", "--sampling top_k --top_k 3 --context_lengths 2 --negatives 4")
+    other = world.mine("other", "--context_lengths 2 --negatives 4 --seed 9")
+    scored = world.score("energy", top_k)
+    assert load_tokenizer(str(world.folder / "energy")).vocabulary_size == 5
+    cases = [
+        ({"samples": top_k, "energies": scored}, "", "its samples were drawn with top_k"),
+        ({"samples": other}, "", "the energies of another store"),
+        ({"energies": str(world.folder / "nowhere")}, "", "python evaluation/score.py --energy MODEL --store"),
+        ({}, "--samples 1", "--samples 1: between 2 and the 600"),
+        ({}, "--samples 601", "--samples 601: between 2 and the 600"),
+        ({}, "--positions", "mine every one up to 4 with --every_context_length"),
+        ({}, "--exact_windows 3", "name the models with --energy and --generator"),
+        (
+            {},
+            f"--exact_windows 3 --energy {world.folder}/energy --generator {world.folder}/lm1",
+            "are another model's",
+        ),
+    ]
+    for stores, flags, message in cases:
+        with pytest.raises(UserError) as error:
+            world.bounds(flags, **stores)
+        assert message in str(error.value), flags
