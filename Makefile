@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 OUTPUT ?= demo
+MINE = $(BIN)/python pipeline/mine_negatives.py --generator $(OUTPUT)/models/generator --context_lengths 8
 
 # DeepSpeed looks for an accelerator, and warns at length where there is none.
 export DS_ACCELERATOR ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
@@ -32,6 +33,7 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
+# Sums of three digits: the language model learns their form and guesses; the energy model checks them.
 demo: $(INSTALLED)
 	@for split in train valid test; do \
 	  $(BIN)/python pipeline/make_windows.py --input builtin:sums --split $$split --output $(OUTPUT)/windows/$$split \
@@ -41,9 +43,17 @@ demo: $(INSTALLED)
 	  --train $(OUTPUT)/windows/train --valid $(OUTPUT)/windows/valid --output $(OUTPUT)/models/generator
 	@$(BIN)/python pipeline/show_samples.py --generator $(OUTPUT)/models/generator --windows $(OUTPUT)/windows/test \
 	  --context_length 8 --count 4 --samples 3
-	@$(BIN)/python pipeline/mine_negatives.py --windows $(OUTPUT)/windows/valid --generator $(OUTPUT)/models/generator \
-	  --context_lengths 8 --output $(OUTPUT)/negatives/valid
-	@$(BIN)/python pipeline/verify_store.py $(OUTPUT)/negatives/valid
+	@$(MINE) --windows $(OUTPUT)/windows/train --engine torch --output $(OUTPUT)/negatives/train
+	@$(MINE) --windows $(OUTPUT)/windows/valid --output $(OUTPUT)/negatives/valid
+	@$(BIN)/python pipeline/verify_store.py $(OUTPUT)/negatives/train
+	@PATH=$(BIN):$$PATH deepspeed --log_level error training/train_energy.py --preset bit-nano \
+	  --train $(OUTPUT)/negatives/train --valid $(OUTPUT)/negatives/valid --output $(OUTPUT)/models/energy
+	@$(BIN)/python pipeline/make_windows.py --input builtin:sums:lines=300 --split test --output $(OUTPUT)/windows/few
+	@$(MINE) --windows $(OUTPUT)/windows/few --negatives 100 --output $(OUTPUT)/negatives/test
+	@$(BIN)/python evaluation/score.py --energy $(OUTPUT)/models/energy --store $(OUTPUT)/negatives/test \
+	  --output $(OUTPUT)/energies/test
+	@$(BIN)/python evaluation/perplexity_bounds.py --negatives $(OUTPUT)/negatives/test \
+	  --energies $(OUTPUT)/energies/test --samples_curve --matches --output $(OUTPUT)/results
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest

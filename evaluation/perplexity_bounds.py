@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from evaluation.bounds import joint_perplexity, log_partition_bounds, warnings_about
 from evaluation.contexts import Contexts, contexts_of, open_stores
 from evaluation.figures import bounds_figure
+from evaluation.matches import matches
 from pipeline import files
 from pipeline.command_line import Parser
 from pipeline.errors import UserError, exit_with
@@ -44,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result["language_models"] = {name: perplexity_of(name, samples) for name in options.language_model}
     if options.samples_curve:
         result["samples_curve"] = samples_curve(samples, scored, options.samples)
+    if options.matches:
+        result["matches"] = matches(samples, scored, options.samples)
     if options.positions:
         result["positions"] = positions(rows, samples)
     if options.exact_windows:
@@ -61,6 +64,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--samples", type=int, metavar="N", help="the first N of each context (default: all)")
     parser.add_argument("--samples_curve", action="store_true", help="the bounds for fewer samples too")
     parser.add_argument("--positions", action="store_true", help="perplexity at every position")
+    parser.add_argument(
+        "--matches", action="store_true", help="how often a sample is the real completion: for corpora with one truth"
+    )
     parser.add_argument(
         "--language_model",
         action="append",
@@ -245,6 +251,11 @@ def describe(result: dict[str, Any], output: str) -> None:
         print(
             f"  last token {last['exact']:.4f} exactly, base {last['base']:.4f}{estimate} ({last['windows']} windows)"
         )
+    if "matches" in result:
+        print(f"  correct    {result['matches']['base']:.2%} of the base model's samples")
+        for found in result["matches"]["joint"]:
+            line = f"{found['joint']:.2%} of the joint model's, {found['samples']:,} samples each"
+            print(f"             {line}; a correct one is there for {found['oracle']:.2%}")
     for sentence in result["warnings"][:5]:
         print(f"  careful    {sentence}")
     print(f"  written    {output}/bounds.json, contexts.parquet" + (", figures" if "samples_curve" in result else ""))
