@@ -39,7 +39,7 @@ demo: $(INSTALLED)
 	  $(BIN)/python pipeline/make_windows.py --input builtin:sums --split $$split --output $(OUTPUT)/windows/$$split \
 	  && $(BIN)/python pipeline/verify_store.py $(OUTPUT)/windows/$$split || exit $$?; \
 	done
-	@PATH=$(BIN):$$PATH deepspeed --log_level error training/train_lm.py --preset transf-nano \
+	@PATH=$(BIN):$$PATH deepspeed --log_level error training/train_lm.py --preset transf-nano --max_steps 500 \
 	  --train $(OUTPUT)/windows/train --valid $(OUTPUT)/windows/valid --output $(OUTPUT)/models/generator
 	@$(BIN)/python pipeline/show_samples.py --generator $(OUTPUT)/models/generator --windows $(OUTPUT)/windows/test \
 	  --context_length 8 --count 4 --samples 3

@@ -59,9 +59,12 @@ def unit(layers: int, width: int, heads: int) -> Build:
     return build
 
 
-def bit(layers: int, width: int, heads: int, most: int = POSITIONS) -> Build:
+def bit(layers: int, width: int, heads: int, most: int = POSITIONS, first_weights: float = 0.02) -> Build:
+    """`first_weights` is their standard deviation; with RoBERTa's 0.02 narrow networks learn nothing for a long time."""
+
     def build(tokenizer: dict[str, Any], positions: int) -> EnergyConfig:
         network = bidirectional(tokenizer, layers, width, heads, max(most, positions))
+        network.initializer_range = first_weights
         return EnergyConfig(BIT, tokenizer["vocabulary_size"], network.to_dict(), start_id(tokenizer))
 
     return build
@@ -133,9 +136,9 @@ PRESETS = {
     "linear-tiny": EnergyPreset(linear, tiny(1e-3, batch=128)),
     "bilstm-tiny": EnergyPreset(bilstm(64, 64, 2), tiny(2e-3)),
     "unit-tiny": EnergyPreset(unit(4, 128, 4), tiny(1e-3)),
-    "bit-tiny": EnergyPreset(bit(4, 128, 4), tiny(1e-3)),
-    "bit-nano": EnergyPreset(bit(3, 64, 2), tiny(2e-3, steps=3_000, batch=128)),
-    "unit-nano": EnergyPreset(unit(2, 32, 1), tiny(3e-3, steps=3_000, batch=128)),
+    "bit-tiny": EnergyPreset(bit(4, 128, 4, first_weights=128**-0.5), tiny(1e-3)),
+    "bit-nano": EnergyPreset(bit(3, 64, 2, first_weights=64**-0.5), tiny(1e-3, steps=1_500, batch=128)),
+    "unit-nano": EnergyPreset(unit(2, 32, 1), tiny(3e-3, steps=1_500, batch=128)),
 }
 
 

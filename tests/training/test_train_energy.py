@@ -64,7 +64,7 @@ def plain_loop(windows: Callable[[np.ndarray], torch.Tensor], seed: int = 0) -> 
     """
     torch.manual_seed(seed)
     model = EnergyModel(PRESETS["bit-nano"].build(SUMS, 14))
-    optimiser = torch.optim.Adam(model.parameters(), lr=2e-3)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
     found = []
     for step in range(20):
         ids = windows(np.arange(step * 24, step * 24 + 24))
@@ -74,7 +74,7 @@ def plain_loop(windows: Callable[[np.ndarray], torch.Tensor], seed: int = 0) -> 
         loss = (bce(scores[:, 0], real) + bce(scores[:, 1:], fake)) / 2
         warm = (step + 1) / 2 if step < 2 else 0.5 * (1 + np.cos(np.pi * (step - 2) / 18))
         for group in optimiser.param_groups:
-            group["lr"] = 2e-3 * warm
+            group["lr"] = 1e-3 * warm
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
