@@ -60,7 +60,7 @@ def unit(layers: int, width: int, heads: int) -> Build:
 
 
 def bit(layers: int, width: int, heads: int, most: int = POSITIONS, first_weights: float = 0.02) -> Build:
-    """`first_weights` is their standard deviation; with RoBERTa's 0.02 narrow networks learn nothing for a long time."""
+    """`first_weights` is their standard deviation: with RoBERTa's 0.02 narrow networks learn nothing for long."""
 
     def build(tokenizer: dict[str, Any], positions: int) -> EnergyConfig:
         network = bidirectional(tokenizer, layers, width, heads, max(most, positions))
