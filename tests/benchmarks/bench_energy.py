@@ -60,21 +60,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         store = make_store(Path(scratch))
         trainers = ["train_energy, ZeRO 1", "train_energy, ZeRO 0", "plain loop", "loader"]
-        steps = 12
-        for preset in ("bit-tiny", "linear-tiny"):
-            seconds = take_turns(trainers, preset, store, steps)
-            batch = PRESETS[preset].recipe(None, preset).batch_size
-            print_header(
-                f"Training {preset}: windows of 160, {PIECES:,} pieces, batches of {batch} and their negatives"
-            )
-            duels = [Duel(name, "plain loop", ">= 0.9") for name in trainers[:2]]
-            duels.append(Duel("loader", trainers[0], ">= 20"))
-            print_duels(seconds, duels, steps * batch, "rows/s")
+        preset, steps = "bit-tiny", 12
+        seconds = take_turns(trainers, preset, store, steps)
+        batch = PRESETS[preset].recipe(None, preset).batch_size
+        print_header(f"Training {preset}: windows of 160, {PIECES:,} pieces, batches of {batch} and their negatives")
+        duels = [Duel(name, "plain loop", ">= 0.9") for name in trainers[:2]]
+        duels.append(Duel("loader", trainers[0], ">= 20"))
+        print_duels(seconds, duels, steps * batch, "rows/s")
         peers = ["loader", "datasets, streaming"]
         if has_peer():
             peer(WRITE_MDS, store, f"{store}-mds")
             peers.append("mosaicml-streaming")
-        seconds = take_turns(peers, "bit-tiny", store, WINDOWS * EPOCHS // 32)
+        seconds = take_turns(peers, preset, store, WINDOWS * EPOCHS // 32)
         print_header(f"Reading {WINDOWS:,} rows of negatives {EPOCHS} times, in shuffled batches of 32")
         print_duels(seconds, [Duel("loader", peer, ">= 2") for peer in peers[1:]], WINDOWS * EPOCHS, "rows/s")
 
@@ -88,8 +85,8 @@ def make_store(scratch: Path) -> Path:
     )
     with contextlib.redirect_stdout(io.StringIO()), quiet():
         apart(lambda: make_windows.main(flags.split()))
-        config = GPT2Config(vocab_size=PIECES, n_embd=32, n_layer=1, n_head=1, n_positions=256)
-        config.bos_token_id = config.eos_token_id = PIECES - 1
+        ends = {"bos_token_id": PIECES - 1, "eos_token_id": PIECES - 1}
+        config = GPT2Config(vocab_size=PIECES, n_embd=32, n_layer=1, n_head=1, n_positions=256, **ends)
         GPT2LMHeadModel(config).save_pretrained(lm)
         load_tokenizer(str(windows)).save(str(lm))
         mine_negatives.main(f"--windows {windows} --generator {lm} --engine torch --output {output}".split())
