@@ -64,13 +64,13 @@ def test_token_by_token_the_conditionals_are_those_of_the_joint_distribution(wor
         assert point["base"] == pytest.approx(np.exp(-np.mean(base[step])), rel=1e-5)
         exact = np.exp(-np.mean(conditionals[step]))
         assert point["lower"] <= point["upper"]
-        assert point["lower"] == pytest.approx(exact, rel=0.03)
-        assert point["upper"] == pytest.approx(exact, rel=0.03)
+        assert point["lower"] == pytest.approx(exact, rel=0.1)
+        assert point["upper"] == pytest.approx(exact, rel=0.1)
     last = result["last_position"]
     assert last["windows"] == 30
     assert last["exact"] == pytest.approx(np.exp(-np.mean(conditionals[2])), rel=1e-5)
     assert last["base"] == pytest.approx(np.exp(-np.mean(base[2])), rel=1e-5)
-    assert last["lower"] == pytest.approx(last["exact"], rel=0.03)
+    assert last["lower"] == pytest.approx(last["exact"], rel=0.1)
 
 
 @torch.no_grad()
