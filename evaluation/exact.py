@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from evaluation.score import open_scorer
+from evaluation.scoring import open_scorer
 from pipeline.errors import UserError
 from pipeline.generator import TORCH, Generator, open_generator
 from pipeline.language_model import RIGHT_TO_LEFT, open_language_model

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.exact import next_log_probs
-from evaluation.score import open_scorer
-from evaluation.scoring import Scorer
+from evaluation.scoring import Scorer, open_scorer
 from pipeline.errors import UserError
 from pipeline.generator import TORCH, Generator, open_generator
 from pipeline.language_model import RIGHT_TO_LEFT, open_language_model

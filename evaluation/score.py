@@ -20,14 +20,13 @@ from typing import Any
 import pyarrow as pa
 from tqdm import tqdm
 
-from evaluation.scoring import EnergyScorer, LikelihoodScorer, Scorer, score
+from evaluation.scoring import Scorer, is_energy_model, open_scorer, score
 from pipeline import files
 from pipeline.command_line import Parser
 from pipeline.errors import Obstructed, UserError, exit_with
 from pipeline.language_model import open_language_model
 from pipeline.lock import writing
 from pipeline.manifest import Manifest, Record, read_manifest, write_manifest
-from pipeline.model_folder import open_model_folder
 from pipeline.output import WORK, abandon, begin, commit, is_whole, store_there
 from pipeline.shards import SHARDS, Shard, fingerprint, finished_shard, write_shard
 from pipeline.store import Store
@@ -97,17 +96,6 @@ class ScoringJob:
     def __getstate__(self) -> dict[str, Any]:
         """Without the network: a worker opens its own."""
         return {name: value for name, value in self.__dict__.items() if name not in ("negatives", "scorer")}
-
-
-def is_energy_model(name: str) -> bool:
-    return isinstance(open_model_folder(name).config, EnergyConfig)
-
-
-def open_scorer(name: str, window: int, batch_size: int | None = None) -> Scorer:
-    """An energy model, or a language model whose energy is minus the log-probability."""
-    return (
-        EnergyScorer(open_energy_model(name), batch_size) if is_energy_model(name) else LikelihoodScorer(name, window)
-    )
 
 
 def describe_energy(name: str, store: Store) -> dict[str, Any]:

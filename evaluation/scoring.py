@@ -16,11 +16,12 @@ from torch import Tensor
 import schemas
 from pipeline.generator import TORCH, Generator, open_generator
 from pipeline.language_model import LEFT_TO_RIGHT
+from pipeline.model_folder import open_model_folder
 from pipeline.sampling import Sampling
 from pipeline.torch_engine import groups, prepared
-from training.energy_folder import EnergyFolder
+from training.energy_folder import EnergyFolder, open_energy_model
 from training.energy_inputs import Sequences, completed
-from training.energy_model import LINEAR, UNIT, BagOfTokens, Causal
+from training.energy_model import LINEAR, UNIT, BagOfTokens, Causal, EnergyConfig
 
 Energies = NDArray[np.float64]
 AT_ONCE = {"cpu": 64, "cuda": 512}  # windows
@@ -108,6 +109,17 @@ class LikelihoodScorer:
         texts = [row[:length].astype(np.int32) for row, length in zip(ids, lengths, strict=True)]
         nothing = [np.empty(0, np.int32)] * len(texts)
         return -self.generator.log_prob(nothing, texts).reshape(windows.lengths.shape)
+
+
+def is_energy_model(name: str) -> bool:
+    return isinstance(open_model_folder(name).config, EnergyConfig)
+
+
+def open_scorer(name: str, window: int, batch_size: int | None = None) -> Scorer:
+    """An energy model, or a language model whose energy is minus the log-probability."""
+    return (
+        EnergyScorer(open_energy_model(name), batch_size) if is_energy_model(name) else LikelihoodScorer(name, window)
+    )
 
 
 def score(rows: pa.Table, scorer: Scorer) -> pa.Table:
