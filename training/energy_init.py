@@ -53,7 +53,6 @@ def find_start(init: str, preset: str | None, tokenizer: dict[str, Any]) -> Star
         return _own_encoder(folder, tokenizer)
     if preset == "decoder":
         network = no_dropout(open_language_model(init).config)
-        network = network | {"vocab_size": folder.config.vocab_size}
         return Start(folder, EnergyConfig(UNIT, folder.config.vocab_size, network, tokenizer["eos_token_id"]))
     if isinstance(folder.config, EnergyConfig):
         energy = open_energy_model(init)

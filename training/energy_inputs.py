@@ -105,13 +105,17 @@ def _lists(column: pa.ChunkedArray) -> pa.ListArray:
 
 
 class Reader(Protocol):
-    """How a model reads windows of a store's ids."""
+    """How a model reads windows of a store's ids; `cut` counts those that were too long for it."""
+
+    cut: int
 
     def read(self, windows: Sequences) -> Sequences: ...
 
 
 class AsTheyAre:
     """For models of the store's own vocabulary."""
+
+    cut = 0
 
     def read(self, windows: Sequences) -> Sequences:
         return windows

@@ -98,7 +98,10 @@ class NoiseContrast:
         return {"loss": loss}
 
     def closing(self) -> dict[str, str]:
-        return {"padding": f"{self.wasted / max(1, self.positions):.2%} of the positions that were computed"}
+        found = {"padding": f"{self.wasted / max(1, self.positions):.2%} of the positions that were computed"}
+        if self.reader.cut:
+            found["cut"] = f"{self.reader.cut:,} windows were longer than the encoder's positions, and lost their ends"
+        return found
 
     def save(self, folder: str, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
         self.model.config.provenance = self.provenance | notes

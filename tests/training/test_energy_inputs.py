@@ -10,8 +10,6 @@ from training.data_order import BLOCK, rows_at
 from training.energy_inputs import AsTheyAre, Retokenised, Sequences, completed
 from training.mixture import Mixture
 
-LONGER = 200
-
 
 def table(rows: list[tuple[list[int], str, int, list[list[int]]]]) -> pa.Table:
     tokens, directions, contexts, negatives = zip(*rows, strict=True)
@@ -100,7 +98,7 @@ def test_an_encoder_of_its_own_tokens_reads_the_text(words):
     assert reader.cut == 0
 
 
-def test_what_was_read_is_remembered_and_what_is_too_long_is_cut_and_counted(words, monkeypatch):
+def test_what_was_read_is_remembered_and_what_is_too_long_is_cut_and_counted(words):
     encoder = character_tokenizer(ALPHABET)
     windows = Sequences(np.array([encoder.encode(["1+2=3"])[0]] * 2), np.array([5, 5]))
     reader = Retokenised(encoder, words, "[SEP]", longest=4)

@@ -163,7 +163,7 @@ def test_stores_of_both_directions_are_mixed_as_a_plain_loop_over_all_rows_would
 
 
 def test_it_stops_when_validation_has_not_improved_for_a_while(negatives, tmp_path):
-    """A learning rate of almost nothing on real text against itself would never improve: it stops after two tries."""
+    """With a learning rate of almost nothing nothing improves for long: it stops two validations after the best one."""
     output, flags = tmp_path / "model", "--max_lr 1e-12 --validate_every 2 --patience 2 --max_steps 40"
     ended = train_one(negatives, output, flags)
     assert ended.returncode == 0, ended.stderr
