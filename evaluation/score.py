@@ -28,7 +28,7 @@ from pipeline.language_model import open_language_model
 from pipeline.lock import writing
 from pipeline.manifest import Manifest, Record, read_manifest, write_manifest
 from pipeline.output import WORK, abandon, begin, commit, is_whole, store_there
-from pipeline.shards import SHARDS, Shard, fingerprint, finished_shard, write_shard
+from pipeline.shards import SHARDS, Shard, fingerprint, finished_shard, remove_others, write_shard
 from pipeline.store import Store
 from pipeline.tokenizer import TOKENIZER_FOLDER
 from training.energy_folder import open_energy_model
@@ -190,10 +190,7 @@ def finish(made: list[Shard], job: ScoringJob) -> None:
         sampling=parent.sampling,
     )
     write_manifest(job.output, manifest)
-    written = {shard.file for shard in shards}
-    for name in files.names_in(files.join(job.output, SHARDS)):
-        if f"{SHARDS}/{name}" not in written:
-            files.remove(files.join(job.output, SHARDS, name))
+    remove_others(job.output, shards)
     files.remove(files.join(job.output, WORK))
 
 

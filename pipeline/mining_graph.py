@@ -27,7 +27,7 @@ from pipeline.mining_job import MiningJob, StoreJob, Unit
 from pipeline.output import REJECTS, commit
 from pipeline.progress import note
 from pipeline.sampling import TEMPERATURE
-from pipeline.shards import SHARDS, Shard, finished_shard, shard_file, write_shard
+from pipeline.shards import Shard, finished_shard, remove_others, shard_file, write_shard
 from pipeline.store import Store
 from pipeline.tokenizer import TOKENIZER_FOLDER
 
@@ -218,9 +218,6 @@ def finish_store(store: StoreJob, made: list[Made], job: MiningJob, parent: Mani
         sampling=store.sampling.description | {"samples_per_row": job.chunk_size(parent)},
     )
     write_manifest(store.output, manifest)
-    written = {shard.file for shard in shards}
-    for name in files.names_in(files.join(store.output, SHARDS)):
-        if f"{SHARDS}/{name}" not in written:
-            files.remove(files.join(store.output, SHARDS, name))
+    remove_others(store.output, shards)
     files.remove(store.work)
     return manifest.digest

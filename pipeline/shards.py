@@ -126,3 +126,11 @@ def finished_shard(store: str, number: int, kind: str, settings_digest: str) -> 
     if not table.schema.equals(schemas.SCHEMAS[kind]) or content_digest(table) != footer.get("content"):
         return None
     return _describe(number, data, len(table), footer["content"])
+
+
+def remove_others(store: str, shards: list[Shard]) -> None:
+    """Removes the files beside a store's shards: those of an earlier run that had more of them."""
+    written = {shard.file for shard in shards}
+    for name in files.names_in(files.join(store, SHARDS)):
+        if f"{SHARDS}/{name}" not in written:
+            files.remove(files.join(store, SHARDS, name))
