@@ -8,6 +8,8 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+plt.rcParams["svg.hashsalt"] = "residual-ebm"  # the same figure is the same file
+
 WORDS = {"samples": "samples of each context", "position": "position in the window"}
 
 
