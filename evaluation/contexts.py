@@ -61,6 +61,8 @@ def contexts_of(samples: Store, scored: Store, count: int | None = None) -> Iter
         raise UserError(f"--samples {wanted}: between 2 and the {drawn} that were drawn in {samples.path}")
     chunks = -(-drawn // int((samples.manifest.sampling or {})["samples_per_row"]))
     window = int(samples.manifest.settings["window"])
+    if (longest := max(samples.manifest.settings["context_lengths"])) >= window:
+        raise UserError(f"{samples.path}: a context of {longest} tokens leaves nothing of a window of {window}")
     for first in range(0, len(scored.manifest.shards), chunks):
         tables = list(scored.batches(shards=range(first, first + chunks)))
         if tables and len(rows := pa.concat_tables(tables)):

@@ -1,22 +1,29 @@
 """What can be had without estimating: other language models' perplexity, and the joint model's last token."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tqdm import tqdm
 
-from evaluation.scoring import open_scorer
+from evaluation.kept import Kept
+from evaluation.scoring import Scorer, open_scorer
 from pipeline.errors import UserError
 from pipeline.generator import TORCH, Generator, open_generator
 from pipeline.language_model import RIGHT_TO_LEFT, open_language_model
 from pipeline.mining import divide
+from pipeline.model_folder import open_model_folder
 from pipeline.sampling import Sampling
 from pipeline.store import Store
 from pipeline.torch_engine import TorchEngine
 from training.energy_inputs import Sequences
 
 Numbers = NDArray[np.float64]
+Item = TypeVar("Item")
+AT_ONCE = 256  # windows
 
 
 def open_base(name: str, samples: Store) -> Generator:
@@ -37,15 +44,21 @@ def windows_of(samples: Store) -> Iterator[tuple[str, NDArray[np.int32], int]]:
                 yield row["window_id"], np.array(row["tokens"], np.int32), row["context_length"]
 
 
-def completion_log_probs(name: str, samples: Store) -> tuple[Numbers, NDArray[np.int64]]:
-    """The log-probability of every real completion under a language model, and its length."""
+def perplexity_of(name: str, samples: Store) -> float:
+    """A language model's perplexity on the store's real completions, given their contexts."""
     generator, direction = open_base(name, samples), samples.manifest.settings["direction"]
-    pairs = [divide(tokens, length, direction) for _, tokens, length in windows_of(samples)]
-    contexts, completions = zip(*pairs, strict=True)
-    return generator.log_prob(contexts, completions), np.array([len(completion) for completion in completions])
+    total, tokens = 0.0, 0
+    pairs = (divide(window, length, direction) for _, window, length in windows_of(samples))
+    for some in progress(batched(pairs, AT_ONCE), f"{name}: completions"):
+        contexts, completions = zip(*some, strict=True)
+        total += float(generator.log_prob(contexts, completions).sum())
+        tokens += sum(map(len, completions))
+    return float(np.exp(-total / tokens))
 
 
-def last_token_log_probs(energy: str, generator: str, samples: Store, count: int) -> dict[str, tuple[float, float]]:
+def last_token_log_probs(
+    energy: str, generator: str, samples: Store, count: int, kept: Kept
+) -> dict[str, tuple[float, float]]:
     """For the first windows of a store, log P of the last token given all others: the base model's, the joint model's.
 
     log P(x_T | x_<T) = log P_phi(x_T | x_<T) - E(x) - log of the sum over v of P_phi(v | x_<T) exp(-E(x_<T, v)).
@@ -56,22 +69,38 @@ def last_token_log_probs(energy: str, generator: str, samples: Store, count: int
         raise UserError(f"--generator {generator}: the samples of {samples.path} are another model's")
     scorer = open_scorer(energy, int(samples.manifest.settings["window"]))
     size = int(samples.manifest.tokenizer["vocabulary_size"])
-    backwards = samples.manifest.settings["direction"] == RIGHT_TO_LEFT
-    found: dict[str, tuple[float, float]] = {}
-    for window_id, tokens, _ in windows_of(samples):
-        if len(found) == count:
+    stamp = f"{samples.manifest.digest} {known} {open_model_folder(energy).weights_digest}"
+    windows: dict[str, NDArray[np.int32]] = {}
+    for name, tokens, _ in windows_of(samples):
+        windows[name] = tokens
+        if len(windows) == count:
             break
-        if window_id in found:
-            continue
-        place = 0 if backwards else len(tokens) - 1
-        log_p = next_log_probs(base, np.delete(tokens, place))[:size]
-        windows = np.repeat(tokens[None].astype(np.int64), size, axis=0)
-        windows[:, place] = np.arange(size)
-        sequences = Sequences(windows[None], np.full((1, size), len(tokens)))
-        joint = log_p - scorer.energies(sequences, 0 if backwards else len(tokens) - 1)[0]
-        joint -= np.logaddexp.reduce(joint)
-        found[window_id] = (float(log_p[tokens[place]]), float(joint[tokens[place]]))
+    found = {}
+    for name, tokens in progress(windows.items(), "exact last tokens"):
+        base_log_p, joint = kept.get(f"{stamp} {name}", lambda tokens=tokens: _last_token(base, scorer, tokens, size))
+        found[name] = (base_log_p, joint)
     return found
+
+
+def _last_token(base: Generator, scorer: Scorer, tokens: NDArray[np.int32], size: int) -> tuple[float, float]:
+    backwards = base.model.direction == RIGHT_TO_LEFT
+    place = 0 if backwards else len(tokens) - 1
+    log_p = next_log_probs(base, np.delete(tokens, place))[:size]
+    windows = np.repeat(tokens[None].astype(np.int64), size, axis=0)
+    windows[:, place] = np.arange(size)
+    sequences = Sequences(windows[None], np.full((1, size), len(tokens)))
+    joint = log_p - scorer.energies(sequences, 0 if backwards else len(tokens) - 1)[0]
+    joint -= np.logaddexp.reduce(joint)
+    return float(log_p[tokens[place]]), float(joint[tokens[place]])
+
+
+def progress(items: Iterable[Item], what: str) -> Iterator[Item]:
+    yield from tqdm(items, desc=what, dynamic_ncols=True, disable=None)
+
+
+def batched(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
+    while some := list(islice(items, size)):
+        yield some
 
 
 @torch.inference_mode()
@@ -79,6 +108,6 @@ def next_log_probs(generator: Generator, context: NDArray[np.int32]) -> Numbers:
     """log P of every token of the vocabulary after a context (before it, for a right-to-left model)."""
     engine = generator.engine
     assert isinstance(engine, TorchEngine)
-    (prompt,) = generator._prompts([context], [1])
+    (prompt,) = generator.prompts([context], [1])
     output = engine.network(torch.from_numpy(prompt)[None].long().to(engine.device), logits_to_keep=1)
     return output.logits[0, -1].double().log_softmax(-1).cpu().numpy()

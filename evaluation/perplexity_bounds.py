@@ -5,7 +5,8 @@
 
 Both stores are made beforehand: the samples by pipeline/mine_negatives.py at temperature 1, many of each window
 (--negatives 1000), their energies by evaluation/score.py. All of this is arithmetic on them, and is done again from the
-beginning in seconds. Written are bounds.json, a Parquet file with a row for every context, and figures.
+beginning in seconds; what needs a network (--exact_windows, --language_model) continues after a kill. Written are
+bounds.json, a Parquet file with a row for every context, and figures.
 
 --samples_curve shows the bounds for fewer and fewer samples. --positions takes the probability apart token by token; it
 needs samples at every context length (mine_negatives.py --every_context_length --context_lengths 120,121,…,159).
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from evaluation.bounds import joint_perplexity, log_partition_bounds, warnings_about
 from evaluation.contexts import Contexts, contexts_of, open_stores
 from evaluation.figures import bounds_figure
+from evaluation.kept import Kept
 from evaluation.matches import matches
 from pipeline import files
 from pipeline.command_line import Parser
@@ -40,9 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     samples, scored = open_stores(options.negatives, options.energies)
     rows = table_of_contexts(samples, scored, options.samples)
     result = summary(rows, samples, scored)
+    kept = Kept(files.join(options.output, "kept.json"))
     result["warnings"] = sorted(set(rows.schema.metadata[b"warnings"].decode().splitlines()))
     if options.language_model:
-        result["language_models"] = {name: perplexity_of(name, samples) for name in options.language_model}
+        result["language_models"] = {name: kept_perplexity(name, samples, kept) for name in options.language_model}
     if options.samples_curve:
         result["samples_curve"] = samples_curve(samples, scored, options.samples)
     if options.matches:
@@ -50,8 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.positions:
         result["positions"] = positions(rows, samples)
     if options.exact_windows:
-        result["last_position"] = last_position(rows, samples, options)
+        result["last_position"] = last_position(rows, samples, options, kept)
     write(result, rows, options.output)
+    files.remove(kept.url)
     describe(result, options.output)
     return 0
 
@@ -196,19 +200,20 @@ def positions(rows: pa.Table, samples: Store) -> list[dict[str, float]]:
     ]
 
 
-def perplexity_of(name: str, samples: Store) -> float:
-    """Another language model's perplexity on the same completions, given the same contexts."""
-    from evaluation.exact import completion_log_probs
+def kept_perplexity(name: str, samples: Store, kept: Kept) -> float:
+    """Of another language model, on the same completions, given the same contexts."""
+    from evaluation.exact import perplexity_of
+    from pipeline.model_folder import open_model_folder
 
-    log_p, tokens = completion_log_probs(name, samples)
-    return float(np.exp(-log_p.sum() / tokens.sum()))
+    key = f"{samples.manifest.digest} {open_model_folder(name).weights_digest}"
+    return float(kept.get(key, lambda: perplexity_of(name, samples)))
 
 
-def last_position(rows: pa.Table, samples: Store, options: argparse.Namespace) -> dict[str, Any]:
+def last_position(rows: pa.Table, samples: Store, options: argparse.Namespace, kept: Kept) -> dict[str, Any]:
     """The last token's exact probability, by the sum over the vocabulary, beside the estimate if there is one."""
     from evaluation.exact import last_token_log_probs
 
-    exact = last_token_log_probs(options.energy, options.generator, samples, options.exact_windows)
+    exact = last_token_log_probs(options.energy, options.generator, samples, options.exact_windows, kept)
     found: dict[str, Any] = {
         "windows": len(exact),
         "base": float(np.exp(-np.mean([base for base, _ in exact.values()]))),

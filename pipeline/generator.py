@@ -50,7 +50,7 @@ class Generator:
         """n completions of each context, of the given length; equal requests give equal samples, in any company."""
         if n < 1:
             raise ValueError(f"{n} samples of each context: at least 1 is needed")
-        prompts = self._prompts(contexts, lengths)
+        prompts = self.prompts(contexts, lengths)
         drawn = self.engine.sample(
             prompts, [int(length) for length in lengths], list(map(int, seeds)), self.sampling, n
         )
@@ -59,7 +59,7 @@ class Generator:
     def log_prob(self, contexts: Sequence[Tokens], completions: Sequence[Tokens]) -> NDArray[np.float64]:
         """log P(completion | context) of each pair, under the whole softmax, whatever the sampling rule."""
         arrays = [self._ids(completion, "a completion") for completion in completions]
-        prompts = self._prompts(contexts, [len(completion) for completion in arrays])
+        prompts = self.prompts(contexts, [len(completion) for completion in arrays])
         engine = self.scorer or self.engine
         return engine.log_prob(prompts, [self._turned(completion) for completion in arrays])
 
@@ -80,7 +80,7 @@ class Generator:
     def close(self) -> None:
         self.engine.close()
 
-    def _prompts(self, contexts: Sequence[Tokens], lengths: Sequence[int]) -> list[Tokens]:
+    def prompts(self, contexts: Sequence[Tokens], lengths: Sequence[int]) -> list[Tokens]:
         """What the model reads before the completion: the start token, then the context in the model's order."""
         start = np.array([self.model.start_token_id], np.int32)
         prompts = []

@@ -5,9 +5,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from evaluation import score
+from evaluation.bounds import joint_perplexity
+from evaluation.kept import Kept
 from pipeline.errors import UserError
 from pipeline.store import Store
+from tests.conftest import command
 from tests.evaluation.world import CONTEXT, SAMPLES, TEXTS, truth
+from tests.killing import storm, timed
 
 
 def test_the_bounds_enclose_the_joint_models_exact_perplexity(world):
@@ -134,3 +139,75 @@ def test_real_completions_are_counted_among_samples_and_choices(world):
     assert next(point for point in found["joint"] if point["samples"] == 100)["oracle"] == pytest.approx(
         oracle, abs=0.15
     )
+
+
+class TableOfEnergies:
+    """An energy that is known for every window, in place of a network that would have to learn it."""
+
+    def __init__(self, table: dict[tuple[int, ...], float]):
+        self.table = table
+
+    def energies(self, windows, context_length):
+        return np.array([[self.table[tuple(ids)] for ids in row] for row in windows.ids.tolist()])
+
+
+def test_a_perfect_energy_gives_the_datas_own_perplexity(world, monkeypatch):
+    """E = log P_phi - log P_data, for some P_data: the joint model is P_data, log Z is 0.
+
+    The exact last token must be P_data's to rounding; the bounds are estimates from 600 samples, and enclose it.
+    """
+    rng = np.random.default_rng(1)
+    windows = {row["window_id"]: row["tokens"].tolist() for row in Store(f"{world.folder}/windows").rows()}
+    table, own, last = {}, [], []
+    for name, (log_p, _, place) in truth(world).items():
+        context = tuple(windows[name][:CONTEXT])
+        if (*context, *TEXTS[0]) not in table:
+            logits = log_p + rng.normal(0, 0.5, 125)
+            data = logits - np.logaddexp.reduce(logits)
+            table |= {(*context, *text): log_p[n] - data[n] for n, text in enumerate(TEXTS)}
+        log_data = log_p - [table[*context, *text] for text in TEXTS]
+        assert np.logaddexp.reduce(log_data) == pytest.approx(0, abs=1e-6)
+        own.append(log_data[place])
+        same = [n for n, text in enumerate(TEXTS) if text[:2] == TEXTS[place][:2]]
+        last.append(log_data[place] - np.logaddexp.reduce(log_data[same]))
+    scorer = TableOfEnergies(table)
+    monkeypatch.setattr("evaluation.score.open_scorer", lambda *_: scorer)
+    monkeypatch.setattr("evaluation.exact.open_scorer", lambda *_: scorer)
+    output = f"{world.folder}/perfect"
+    score.main(["--energy", f"{world.folder}/constant", "--store", world.samples, "--output", output])
+    exact_flags = f"--exact_windows 100 --energy {world.folder}/constant --generator {world.folder}/lm0"
+    result = world.bounds(exact_flags, energies=output)
+    exact = np.exp(-np.mean(own) / 3)
+    assert abs(exact - result["base_perplexity"]) > 0.01
+    assert joint_perplexity(
+        np.array([log_p[place] for log_p, _, place in truth(world).values()]),
+        np.array([table[tuple(windows[name])] for name in truth(world)]),
+        np.zeros(len(own)),
+        np.full(len(own), 3),
+    ) == pytest.approx(exact, rel=1e-9)
+    assert result["joint_perplexity"]["lower"] == pytest.approx(exact, rel=0.01)
+    assert result["joint_perplexity"]["upper"] == pytest.approx(exact, rel=0.01)
+    assert result["last_position"]["windows"] == len(last)
+    assert result["last_position"]["exact"] == pytest.approx(np.exp(-np.mean(last)), rel=1e-5)
+
+
+def test_a_killed_run_continues_to_the_same_figures(world, tmp_path):
+    flags = ["--negatives", world.samples, "--energies", world.energies, "--samples_curve", "--exact_windows", "20"]
+    flags += ["--energy", f"{world.folder}/energy", "--generator", f"{world.folder}/lm0"]
+    whole = command("evaluation/perplexity_bounds.py", *flags, "--output", tmp_path / "whole")
+    killed = command("evaluation/perplexity_bounds.py", *flags, "--output", tmp_path / "killed")
+    storm(killed, kills=2, seconds=timed(whole), seed=1)
+    for name in ("bounds.json", "contexts.parquet", "samples_curve.svg"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
+    assert not (tmp_path / "killed/kept.json").exists()
+
+
+def test_what_took_long_is_not_computed_again(tmp_path):
+    kept = Kept(str(tmp_path / "kept.json"))
+    assert kept.get("a", lambda: 1) == 1
+    kept.save()
+    again = Kept(str(tmp_path / "kept.json"))
+    assert again.get("a", lambda: 2) == 1
+    assert again.get("b", lambda: [3, 4]) == [3, 4]
+    (tmp_path / "kept.json").write_text("{broken")
+    assert Kept(str(tmp_path / "kept.json")).get("a", lambda: 5) == 5

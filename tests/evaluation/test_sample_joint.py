@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 from evaluation import sample_joint
 from evaluation.joint_sampling import Drawn, JointModel, resample
 from pipeline.errors import UserError
-from pipeline.sampling import Sampling, uniform
+from pipeline.sampling import Sampling, request_seed, uniform
 from pipeline.store import Store
 from tests.conftest import command
 from tests.evaluation.world import CONTEXT, TEXTS, truth
@@ -78,6 +78,19 @@ def test_top_k_leaves_out_what_it_leaves_out(world):
     assert len(firsts) <= 2
 
 
+def test_nucleus_leaves_out_what_it_leaves_out(world):
+    """The least set of tokens whose probability exceeds top_p, at the first position, from the model itself."""
+    context = first_window(world)[:CONTEXT]
+    model = JointModel(f"{world.folder}/lm0", f"{world.folder}/energy", Sampling("nucleus", top_p=0.5), window_length=5)
+    log_p = truth(world)[Store(str(world.folder / "windows"))[0]["window_id"]][0]
+    first = np.array([np.exp(log_p[[text[0] == token for text in TEXTS]]).sum() for token in range(5)])
+    order = np.argsort(-first)
+    allowed = order[: 1 + int(np.searchsorted(np.cumsum(first[order]), 0.5))]
+    assert len(allowed) < 5
+    (drawn,) = model.complete([context], [3], [5], samples=400)
+    assert {text[0] for text in drawn.completions.tolist()} == set(allowed.tolist())
+
+
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_token_by_token_the_candidates_weigh_what_the_joint_distribution_says(world, length):
     model, tokens = open_joint(world), first_window(world)
@@ -143,7 +156,24 @@ def test_a_killed_run_continues_to_the_same_samples(world, tmp_path):
     assert row["context"] + row["real"] == windows[0]["tokens"].tolist()
     assert row["chosen_energy"] in row["energies"]
     assert row["worst_energy"] == max(row["energies"])
+    assert row["best_energy"] == min(row["energies"])
     assert len(row["energies"]) == 30
+
+
+def test_the_base_sample_is_what_the_generator_draws_by_itself(world, tmp_path):
+    """Of the same context and seed: the energy has no say in it, neither at once nor token by token."""
+    model = open_joint(world, "top_k")
+    for flags in ("", "--autoregressive"):
+        output = tmp_path / f"out{flags}"
+        sample_joint.main(arguments(world, output, f"--limit 8 --top_k 2 --seed 5 {flags}"))
+        for row in pq.read_table(output / "samples.parquet").to_pylist():
+            context = np.array(row["context"], np.int32)
+            seed = request_seed(5, row["window_id"], len(context))
+            (alone,) = model.generator.sample([context], [3], [seed])
+            assert row["base"] == alone.tokens[0].tolist()
+            energy = model.energies(context, alone.tokens)[0]
+            assert row["base_energy"] == pytest.approx(energy, abs=1e-4)
+            assert row["base_text"] == "".join("abcd"[token] if token < 4 else "<|endoftext|>" for token in row["base"])
 
 
 def test_prompts_and_tokens_one_by_one(world, tmp_path):
