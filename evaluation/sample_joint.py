@@ -3,9 +3,10 @@
   python evaluation/sample_joint.py --energy models/books-energy --generator models/books-tiny \\
       --windows stores/books-test --limit 100 --samples 1000 --output results/books-samples
 
-Written is samples.parquet, a row for every context: the completion chosen, the worst one, the real one where it is
-known, all energies, and how many of the samples count (effective_samples). A killed run continues when the same
-command is given again. --prompts takes a text file, a prompt on each line. --autoregressive goes token by token,
+Written is samples.parquet, a row for every context: the completion chosen, the first one drawn, which is a plain sample
+of the generator (base), those of the lowest and the highest energy (best, worst), the real one where it is known, all
+energies, and how many of the samples count (effective_samples). A killed run continues when the same command is given
+again. --prompts takes a text file, a prompt on each line. --autoregressive goes token by token,
 slowly: for each of the generator's 128 likeliest words, --samples completions are drawn and weighed.
 """
 
@@ -144,6 +145,8 @@ def settings_of(options: argparse.Namespace, contexts: list[Context], model: Joi
     return {name: getattr(options, name) for name in names} | {
         "contexts": [len(contexts), contexts[0].name if contexts else None, contexts[0].length if contexts else None],
         "generator": model.generator.model.weights_digest,
+        "direction": model.generator.model.direction,
+        "tokenizer": model.generator.model.tokenizer_digest,
         "energy": open_model_folder(options.energy).weights_digest,
     }
 
@@ -190,14 +193,11 @@ def at_once(options: argparse.Namespace, model: JointModel, contexts: list[Conte
     for context in contexts:
         seed = request_seed(options.seed, context.name, len(context.tokens))
         (drawn,) = model.complete([context.tokens], [context.length], [seed], options.samples)
-        yield common(context) | {
-            "chosen": drawn.completions[drawn.chosen],
-            "chosen_energy": float(drawn.energies[drawn.chosen]),
-            "worst": drawn.completions[drawn.worst],
-            "worst_energy": float(drawn.energies[drawn.worst]),
-            "energies": drawn.energies,
-            "effective_samples": drawn.effective_samples,
-        }
+        row = common(context)
+        places = {"chosen": drawn.chosen, "base": 0, "best": int(drawn.energies.argmin()), "worst": drawn.worst}
+        for name, place in places.items():
+            row |= {name: drawn.completions[place], f"{name}_energy": float(drawn.energies[place])}
+        yield row | {"energies": drawn.energies, "effective_samples": drawn.effective_samples}
 
 
 def by_token(options: argparse.Namespace, model: JointModel, contexts: list[Context]) -> Iterator[dict[str, Any]]:
@@ -206,8 +206,10 @@ def by_token(options: argparse.Namespace, model: JointModel, contexts: list[Cont
         chosen = model.complete_by_token(
             context.tokens, context.length, seed, completions=options.samples, top=options.top_k
         )
-        energy = model.energies(context.tokens, chosen[None])[0]
-        yield common(context) | {"chosen": chosen, "chosen_energy": float(energy)}
+        (drawn,) = model.generator.sample([context.tokens], [context.length], [seed])
+        base = drawn.tokens[0]
+        of_chosen, of_base = model.energies(context.tokens, np.stack([chosen, base])).tolist()
+        yield common(context) | {"chosen": chosen, "chosen_energy": of_chosen, "base": base, "base_energy": of_base}
 
 
 def common(context: Context) -> dict[str, Any]:
@@ -217,7 +219,7 @@ def common(context: Context) -> dict[str, Any]:
 def described(row: dict[str, Any], encoder: TextEncoder) -> dict[str, Any]:
     """A row as it is written: ids as lists, and the text of each beside them."""
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in row.items()}
-    for name in ("context", "real", "chosen", "worst"):
+    for name in ("context", "real", "chosen", "base", "best", "worst"):
         if plain.get(name) is not None:
             plain[f"{name}_text"] = encoder.decode(plain[name])
     return plain
