@@ -55,7 +55,7 @@ def balanced_accuracy(
     return Accuracy(accuracy, low, high, auroc, float(shares[0]), float(shares[1]), len(names))
 
 
-def interval(values: Numbers, level: float = 0.95) -> tuple[float, float]:
+def interval(values: NDArray[np.floating], level: float = 0.95) -> tuple[float, float]:
     """Of the mean of values between 0 and 1, one a window, in the way of Agresti and Coull.
 
     Two windows that are all right and two that are all wrong are added before the usual normal interval is taken: few
@@ -78,7 +78,7 @@ class Rule:
 def best_rule(real: Numbers, generated: Numbers) -> Rule:
     """The sign and threshold with the greatest balanced accuracy on given scores, such as those of a valid split."""
     labels = np.concatenate([np.ones(len(real)), np.zeros(len(generated))])
-    found = []
+    found: list[tuple[float, int, Rule]] = []
     for sign in (1, -1):
         scores = sign * np.concatenate([real, generated])
         false, true, thresholds = roc_curve(labels, scores, drop_intermediate=False)

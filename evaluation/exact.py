@@ -1,6 +1,7 @@
 """What can be had without estimating: other language models' perplexity, and the joint model's last token."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -77,7 +78,7 @@ def last_token_log_probs(
             break
     found = {}
     for name, tokens in progress(windows.items(), "exact last tokens"):
-        base_log_p, joint = kept.get(f"{stamp} {name}", lambda tokens=tokens: _last_token(base, scorer, tokens, size))
+        base_log_p, joint = kept.get(f"{stamp} {name}", partial(_last_token, base, scorer, tokens, size))
         found[name] = (base_log_p, joint)
     return found
 

@@ -66,6 +66,10 @@ ENERGIES = pa.schema(
 
 SCHEMAS = {"windows": WINDOWS, "negatives": NEGATIVES, "energies": ENERGIES}
 
-MANIFEST: dict[str, Any] = json.loads(
-    resources.files(__name__).joinpath("manifest.schema.json").read_text(encoding="utf-8")
-)
+
+def read_schema(name: str) -> dict[str, Any]:
+    """A JSON Schema of this folder."""
+    return dict(json.loads(resources.files(__name__).joinpath(f"{name}.schema.json").read_text(encoding="utf-8")))
+
+
+MANIFEST = read_schema("manifest")

@@ -1,0 +1,139 @@
+"""Fills a grid of accuracies: energy models and baselines (rows) on test sets of negatives (columns).
+
+  python evaluation/accuracy_grid.py --grid evaluation/grids/cross_corpus-tiny.yaml --output results/cross-corpus
+
+The YAML file names models and stores; what each was made from is read from its manifest, and decides how a cell is
+labelled: in-domain, cross-architecture, cross-corpus or wild. Energies that are not there yet are computed, and kept as
+stores below --energies. Written are grid.json, grid.parquet with a row for every cell, and a figure. What a cell lacks
+is said in it; the others are still filled, and the exit code is then 1.
+
+  columns:
+    - {name: Books, stores: [stores/books-test-prefixes, stores/books-test-suffixes]}
+    - {name: Web, real: [webtext.test.jsonl], generated: [small-117M-k40.test.jsonl]}    # whole texts
+  rows:
+    - {name: UniT, energy: models/books-unit}
+    - {name: Log-likelihood, likelihood: models/books-lm, valid: [stores/books-valid-prefixes]}
+    - {name: TF-IDF, tfidf: [stores/books-train-prefixes], valid: [stores/books-valid-prefixes]}
+
+Instead of one model for a whole row there can be one for each column: energy: {Books: …, Web: …}.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+import schemas
+from evaluation.grid import Grid
+from evaluation.grid_figure import grid_figure
+from evaluation.labels import SETTINGS, UNKNOWN
+from evaluation.paper import ACCURACY
+from pipeline import files
+from pipeline.command_line import Parser
+from pipeline.errors import UserError, exit_with
+from pipeline.yaml_file import read_yaml
+
+LETTERS = dict(zip((*SETTINGS, UNKNOWN), "iacw?", strict=True))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    description = read_grid(options.grid)
+    grid = Grid(description, options.root, options.energies or files.join(options.output, "energies"))
+    wanted = [(row, column) for row in description["rows"] for column in description["columns"]]
+    cells = []
+    for row, column in (bar := tqdm(wanted, unit=" cells", dynamic_ncols=True, disable=None)):
+        bar.set_description(f"{row['name']} on {column['name']}")
+        cells.append(grid.cell(row, column) | paper_cell(description, row, column))
+    result = summary(description, cells)
+    write(result, options.output)
+    describe(result, options.output)
+    return int(any("problem" in cell for cell in cells))
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(__doc__)
+    parser.add_argument("--grid", required=True, metavar="FILE", help="what is tested on what, as above")
+    parser.add_argument("--output", required=True, metavar="DIR", help="where table and figure go")
+    parser.add_argument("--root", default=".", metavar="DIR", help="where the grid's paths start (default: here)")
+    parser.add_argument("--energies", metavar="DIR", help="where stores of energies are kept (default: below --output)")
+    return parser.parse_args(arguments)
+
+
+def read_grid(path: str) -> dict[str, Any]:
+    """A grid file, with names that are told apart."""
+    description = dict(read_yaml(path, schemas.read_schema("grid")))
+    for kind in ("rows", "columns"):
+        names = [entry["name"] for entry in description[kind]]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"{path}: two {kind} are called {twice[0]}")
+    return description
+
+
+def paper_cell(description: dict[str, Any], row: dict[str, Any], column: dict[str, Any]) -> dict[str, float]:
+    """The paper's number for a cell, if it has one."""
+    table = ACCURACY.get(description.get("paper", ""), {})
+    found = table.get(row.get("paper", row["name"]), {}).get(column.get("paper", column["name"]))
+    return {} if found is None else {"paper": found / 100}
+
+
+def summary(description: dict[str, Any], cells: list[dict[str, Any]]) -> dict[str, Any]:
+    rows, columns = ([entry["name"] for entry in description[kind]] for kind in ("rows", "columns"))
+    result = {"title": description.get("title", "Accuracy"), "rows": rows, "columns": columns, "cells": cells}
+    if description.get("row_means"):
+        result["row_means"] = {
+            name: sum(found) / len(found)
+            for name in rows
+            if len(found := [cell["accuracy"] for cell in cells if cell["row"] == name and "accuracy" in cell])
+            == len(columns)
+        }
+    return result
+
+
+def write(result: dict[str, Any], output: str) -> None:
+    flat = ("row", "column", "setting", "accuracy", "low", "high", "auroc", "real", "generated", "windows", "paper")
+    table = pa.Table.from_pylist([{name: cell.get(name) for name in (*flat, "problem")} for cell in result["cells"]])
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    files.put(files.join(output, "grid.parquet"), sink.getvalue())
+    for kind in ("svg", "png"):
+        files.put(files.join(output, f"grid.{kind}"), grid_figure(result, LETTERS, kind))
+    files.put(files.join(output, "grid.json"), json.dumps(result, indent=1).encode())
+
+
+def describe(result: dict[str, Any], output: str) -> None:
+    """The grid as it is read: percent, half the interval, the setting's letter, and the paper's number below."""
+    cells = {(cell["row"], cell["column"]): cell for cell in result["cells"]}
+    wide = max(len(name) for name in (*result["rows"], "paper")) + 2
+    means = result.get("row_means", {})
+    print(result["title"])
+    print(" " * wide + "".join(f"{name:>16}" for name in result["columns"]) + ("      mean" if means else ""))
+    for row in result["rows"]:
+        own = [cells[row, column] for column in result["columns"]]
+        mean = f"{means[row]:10.1%}" if row in means else ""
+        print(f"{row:<{wide}}" + "".join(f"{shown(cell):>16}" for cell in own) + mean)
+        if any("paper" in cell for cell in own):
+            known = (f"{cell['paper']:.1%}  " if "paper" in cell else "" for cell in own)
+            print(f"{'  paper':<{wide}}" + "".join(f"{value:>16}" for value in known))
+    used = {cell["setting"] for cell in result["cells"] if "setting" in cell}
+    print("  " + ", ".join(f"{LETTERS[name]} {name}" for name in LETTERS if name in used))
+    for cell in result["cells"]:
+        for sentence in cell.get("warnings", []):
+            print(f"  careful    {cell['row']} on {cell['column']}: {sentence}")
+        if "problem" in cell:
+            print(f"  left out   {cell['row']} on {cell['column']}: {cell['problem']}")
+    print(f"  written    {output}/grid.json, grid.parquet, grid.svg, grid.png")
+
+
+def shown(cell: dict[str, Any]) -> str:
+    if "problem" in cell:
+        return "-  "
+    return f"{cell['accuracy']:.1%} ±{(cell['high'] - cell['low']) * 50:.1f} {LETTERS[cell['setting']]}"
+
+
+if __name__ == "__main__":
+    exit_with(main)
