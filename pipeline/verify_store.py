@@ -27,7 +27,7 @@ from pipeline.shards import SHARDS, Shard, content_digest
 from pipeline.tokenizer import TOKENIZER_FOLDER, load_tokenizer
 
 STRAY = "not in the manifest"
-JOBS = ("pipeline/make_windows.py", "pipeline/mine_negatives.py", "evaluation/score.py")
+JOBS = ("pipeline/make_windows.py", "pipeline/mine_negatives.py", "pipeline/import_texts.py", "evaluation/score.py")
 
 
 @dataclass(frozen=True)
