@@ -1,0 +1,138 @@
+"""What analyses read: stores, models, samples of the joint model. What is missing is named with what makes it."""
+
+import hashlib
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from evaluation.sample_joint import RESULT
+from evaluation.scoring import EnergyScorer, LikelihoodScorer, Scorer
+from pipeline import files
+from pipeline.errors import UserError
+from pipeline.language_model import RIGHT_TO_LEFT, LanguageModel, open_language_model
+from pipeline.manifest import MANIFEST, read_record
+from pipeline.model_folder import ModelFolder
+from pipeline.store import Store
+from training.energy_folder import EnergyFolder, open_energy_model
+from training.energy_inputs import Sequences, pad
+
+MADE_BY = {
+    "windows": "python pipeline/make_windows.py --input TEXTS --split test --output {}",
+    "negatives": "python pipeline/mine_negatives.py --windows STORE --generator LM --output {}",
+    "energies": "python evaluation/score.py --energy MODEL --store NEGATIVES --output {}",
+    "samples": "python evaluation/sample_joint.py --energy MODEL --generator LM --windows STORE --output {}",
+    "energy": "deepspeed training/train_energy.py --preset NAME --train NEGATIVES --valid NEGATIVES --output {}",
+    "language": "deepspeed training/train_lm.py --preset NAME --train WINDOWS --valid WINDOWS --output {}",
+}
+Tokens = NDArray[np.int32]
+
+
+def store_of(path: str, kind: str) -> Store:
+    """A finished store of windows, negatives or energies."""
+    if not files.is_file(files.join(path, MANIFEST)):
+        raise UserError(f"{path}: no finished store of {kind} there: {MADE_BY[kind].format(path)}")
+    return Store(path, kind=kind)
+
+
+def energy_of(name: str) -> EnergyFolder:
+    try:
+        return open_energy_model(name)
+    except UserError as error:
+        raise _with_way_out(error, name, "energy") from None
+
+
+def language_model_of(name: str) -> LanguageModel:
+    try:
+        return open_language_model(name)
+    except UserError as error:
+        raise _with_way_out(error, name, "language") from None
+
+
+def scorers_for(store: Store, energy: EnergyFolder, generator: LanguageModel) -> tuple[Scorer, Scorer]:
+    """Both models, as what gives the store's windows energies: E, and minus the log-probability."""
+    window = int(store.manifest.settings["window"])
+    for model in (energy, generator):
+        model.check_fits(window, store.manifest.tokenizer, store.path)
+    return EnergyScorer(energy), LikelihoodScorer(generator.name, window)
+
+
+def energies_of(windows: Sequence[Tokens], scorer: Scorer) -> NDArray[np.float64]:
+    """Of windows of any length that have nothing in common."""
+    padded = pad(windows)
+    return scorer.energies(Sequences(padded.ids[None], padded.lengths[None]), 0)[0]
+
+
+def described(flag: str, source: "Store | ModelFolder | JointSamples") -> dict[str, str]:
+    """An input as analysis.json lists it."""
+    if isinstance(source, ModelFolder):
+        return {"option": flag, "path": source.name, "digest": source.weights_digest}
+    digest = source.manifest.digest if isinstance(source, Store) else source.digest
+    return {"option": flag, "path": source.path, "digest": digest}
+
+
+@dataclass(frozen=True)
+class JointSamples:
+    """The rows of evaluation/sample_joint.py, and the settings that it wrote down."""
+
+    path: str
+    digest: str
+    settings: dict[str, Any]
+    table: pa.Table
+
+    def completions(self, name: str) -> list[Tokens]:
+        """The real ones, those of the base model, or those chosen by the joint one: real, base, chosen, best, worst."""
+        if name not in self.table.column_names:
+            raise UserError(f"{self.path}: {name!r} completions are not there: sample without --autoregressive")
+        if self.table[name].null_count:
+            raise UserError(f"{self.path}: prompts have no real completion: sample with --windows STORE")
+        return [np.array(ids, np.int32) for ids in self.table[name].to_pylist()]
+
+    def contexts(self) -> list[Tokens]:
+        return [np.array(ids, np.int32) for ids in self.table["context"].to_pylist()]
+
+    @property
+    def backwards(self) -> bool:
+        return bool(self.settings["direction"] == RIGHT_TO_LEFT)
+
+    def windows(self, name: str) -> list[Tokens]:
+        """Contexts and completions put together, in text order."""
+        pairs = zip(self.contexts(), self.completions(name), strict=True)
+        return [np.concatenate(pair[::-1] if self.backwards else pair) for pair in pairs]
+
+    @property
+    def has_real(self) -> bool:
+        return not self.table["real"].null_count
+
+    def check_model(self, model: ModelFolder, role: str) -> None:
+        """Refuses another generator or energy than the one these samples come from."""
+        if model.weights_digest != self.settings[role]:
+            raise UserError(f"--{role} {model.name}: the samples of {self.path} are another model's")
+
+
+def samples_of(path: str) -> JointSamples:
+    """The folder that evaluation/sample_joint.py made."""
+    url, record = files.join(path, RESULT), read_record(path)
+    if not files.is_file(url) or record is None:
+        raise UserError(f"{path}: no samples of a joint model there: {MADE_BY['samples'].format(path)}")
+    content = files.read(url)
+    try:
+        table = pq.read_table(io.BytesIO(content))
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{url}: cannot be read ({error}): {MADE_BY['samples'].format(path)} --overwrite") from None
+    if "base" not in table.column_names or "direction" not in record.settings:
+        raise UserError(
+            f"{path}: made before the base model's samples were kept: {MADE_BY['samples'].format(path)} --overwrite"
+        )
+    return JointSamples(path, hashlib.sha256(content).hexdigest(), record.settings, table)
+
+
+def _with_way_out(error: UserError, name: str, kind: str) -> UserError:
+    missing = files.is_local(name) and not os.path.isdir(name)
+    return UserError(f"{error}: {MADE_BY[kind].format(name)}") if missing else error
