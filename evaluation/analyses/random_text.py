@@ -1,0 +1,122 @@
+"""The energy of random text beside that of real and of generated text.
+
+  python evaluation/analyses/random_text.py --energy models/books-energy --store stores/books-test-negatives \\
+      --output results/random-text
+
+Random text is of two kinds: windows of tokens drawn uniformly from the vocabulary, and real windows whose tokens are
+shuffled. An energy model sees neither while it is trained, and owes them nothing; the language model, which gives them
+a low probability, is what keeps the joint model away from them.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from evaluation.analyses.analysis import (
+    Analysis,
+    check_counts,
+    describe,
+    mean_and_error,
+    parser_of,
+    settings_of,
+    write,
+)
+from evaluation.analyses.inputs import Tokens, described, energies_of, energy_of, store_of
+from evaluation.figures import BASE, COLOURS, INK, REAL, panels, styled
+from evaluation.scoring import EnergyScorer
+from pipeline.errors import UserError, exit_with
+from pipeline.language_model import RIGHT_TO_LEFT
+from pipeline.mining import divide
+from pipeline.sampling import request_seed
+from pipeline.store import Store
+
+TEXTS = {"real": REAL, "generated": BASE, "shuffled": COLOURS[3], "uniform": COLOURS[4]}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("--energy", required=True, metavar="DIR_OR_NAME", help="an energy model")
+    parser.add_argument("--store", required=True, metavar="STORE", help="negatives")
+    parser.add_argument("--limit", type=int, default=1000, metavar="N", help="the first N windows (default: 1000)")
+    parser.add_argument("--seed", type=int, default=0, help="of the random text (default: 0)")
+    options = parser.parse_args(arguments)
+    check_counts(options, "limit")
+    store, energy = store_of(options.store, "negatives"), energy_of(options.energy)
+    energy.check_fits(int(store.manifest.settings["window"]), store.manifest.tokenizer, store.path)
+    texts = texts_of(store, options.limit, options.seed)
+    scorer = EnergyScorer(energy)
+    energies = {name: energies_of(windows, scorer) for name, windows in texts.items()}
+    analysis = Analysis(
+        analysis="random_text",
+        title="Energy of random text",
+        description="Energies of real and generated windows, of shuffled real windows and of uniformly drawn tokens.",
+        rows=[row_of(name, found) for name, found in energies.items()],
+        inputs=[described("--energy", energy), described("--store", store)],
+        settings=settings_of(options, "limit", "seed"),
+    )
+    write(analysis, figure_of(energies), options.output)
+    describe(analysis, options.output)
+    return 0
+
+
+def texts_of(store: Store, limit: int, seed: int) -> dict[str, list[Tokens]]:
+    """Windows of each kind, as many of one as of another; randomness is a function of the window's id."""
+    size = int(store.manifest.tokenizer["vocabulary_size"])
+    found: dict[str, list[Tokens]] = {name: [] for name in TEXTS}
+    for window_id, real, generated in islice(pairs(store), limit):
+        random = np.random.default_rng(request_seed(seed, window_id, len(real)))
+        texts = (real, generated, random.permutation(real), random.integers(size, size=len(real), dtype=np.int32))
+        for name, tokens in zip(TEXTS, texts, strict=True):
+            found[name].append(tokens)
+    if not found["real"]:
+        raise UserError(f"{store.path}: there are no windows in it")
+    return found
+
+
+def pairs(store: Store) -> Iterator[tuple[str, Tokens, Tokens]]:
+    """Every window once: its id, the window, and its first sampled completion in place of the real one."""
+    seen: set[str] = set()
+    for row in store.rows(["window_id", "tokens", "direction", "context_length", "first_sample", "negatives"]):
+        if row["first_sample"] or row["window_id"] in seen or not len(row["negatives"]):
+            continue
+        seen.add(row["window_id"])
+        context, _ = divide(row["tokens"], row["context_length"], row["direction"])
+        sampled = np.array(row["negatives"][0], np.int32)
+        parts = (sampled, context) if row["direction"] == RIGHT_TO_LEFT else (context, sampled)
+        yield row["window_id"], row["tokens"], np.concatenate(parts)
+
+
+def row_of(text: str, energies: NDArray[np.float64]) -> dict[str, Any]:
+    mean, error = mean_and_error(energies)
+    return {
+        "text": text,
+        "windows": len(energies),
+        "energy": mean,
+        "standard_error": error,
+        "deviation": float(energies.std()),
+        "called_real": float((energies < 0).mean()),
+    }
+
+
+@styled
+def figure_of(energies: dict[str, NDArray[np.float64]]) -> Figure:
+    figure, axes = panels()
+    edges = np.histogram_bin_edges(np.concatenate(list(energies.values())), bins=50)
+    for name, found in energies.items():
+        axes.hist(found, edges, histtype="stepfilled", color=TEXTS[name], alpha=0.2)
+        axes.hist(found, edges, histtype="step", color=TEXTS[name], linewidth=1.5, label=name)
+        axes.axvline(found.mean(), color=TEXTS[name], linestyle="--", linewidth=1)
+    axes.axvline(0, color=INK, linestyle=":")
+    axes.set_xlabel("energy (below 0: called real)")
+    axes.set_ylabel("windows")
+    axes.legend(ncols=len(energies), loc="lower center", bbox_to_anchor=(0.5, 1))
+    return figure
+
+
+if __name__ == "__main__":
+    exit_with(lambda: main(sys.argv[1:]))
