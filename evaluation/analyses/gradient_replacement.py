@@ -1,0 +1,182 @@
+"""A few tokens replaced, chosen by the energy's gradient, so that real text looks generated and generated text real.
+
+  python evaluation/analyses/gradient_replacement.py --energy models/books-energy --generator models/books-tiny \\
+      --store stores/books-test-negatives --tokens 5 --limit 20 --output results/gradient-replacement
+
+To first order the token v in place of x_t changes the energy by (e_v - e_(x_t)) · dE/de_t, e being embeddings. The
+--tokens places of the completion where the best v does most are changed at once, as in the paper; --greedy changes one,
+takes the gradient anew, and so on. Perplexity is the language model's, of the completion given its context.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from evaluation.analyses.analysis import Analysis, check_counts, describe, parser_of, settings_of, write
+from evaluation.analyses.first_order import (
+    HIGHER,
+    LOWER,
+    Tokens,
+    check_has_embeddings,
+    find_replacements,
+    replaced,
+)
+from evaluation.analyses.inputs import described, energies_of, energy_of, language_model_of, store_of
+from evaluation.exact import open_base
+from evaluation.figures import BASE, INK, JOINT, REAL, panels, styled
+from evaluation.scoring import EnergyScorer
+from pipeline.errors import UserError, exit_with
+from pipeline.generator import Generator
+from pipeline.language_model import RIGHT_TO_LEFT
+from pipeline.mining import divide
+from pipeline.store import Store
+from pipeline.tokenizer import TextEncoder, load_tokenizer
+
+GOALS = {("real", HIGHER): BASE, ("real", LOWER): REAL, ("generated", LOWER): JOINT}
+DRAWN = 40  # windows of each goal in the figure
+
+
+@dataclass(frozen=True)
+class Models:
+    """What the windows are judged with."""
+
+    scorer: EnergyScorer
+    generator: Generator
+    encoder: TextEncoder
+
+    def judge(self, windows: Sequence[Tokens], context_length: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Scores -E, and perplexities of the completions."""
+        pairs = [divide(window, context_length, self.generator.model.direction) for window in windows]
+        contexts, completions = zip(*pairs, strict=True)
+        lengths = np.array([len(completion) for completion in completions])
+        return -energies_of(windows, self.scorer), np.exp(-self.generator.log_prob(contexts, completions) / lengths)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    store, energy = store_of(options.store, "negatives"), energy_of(options.energy)
+    check_has_embeddings(energy)
+    energy.check_fits(int(store.manifest.settings["window"]), store.manifest.tokenizer, store.path)
+    generator = language_model_of(options.generator)
+    models = Models(EnergyScorer(energy), open_base(generator.name, store), load_tokenizer(generator.folder))
+    total = min(options.limit, len(store))
+    windows = tqdm(islice(texts(store), options.limit), total=total, unit=" windows", dynamic_ncols=True, disable=None)
+    examples = [example(models, window, text, goal, options) for window in windows for text, goal in GOALS]
+    if not examples:
+        raise UserError(f"{store.path}: there are no windows in it")
+    analysis = Analysis(
+        analysis="gradient_replacement",
+        title="Tokens replaced along the gradient of the energy",
+        description="Score and perplexity of windows before and after a few tokens were replaced to change the energy.",
+        rows=[summary(examples, text, goal) for text, goal in GOALS],
+        inputs=[described("--energy", energy), described("--generator", generator), described("--store", store)],
+        settings=settings_of(options, "tokens", "limit", "greedy"),
+        examples=examples,
+    )
+    write(analysis, figure_of(examples), options.output)
+    describe(analysis, options.output)
+    return 0
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = parser_of(__doc__)
+    parser.add_argument("--energy", required=True, metavar="DIR_OR_NAME", help="an energy model")
+    parser.add_argument("--generator", required=True, metavar="DIR_OR_NAME", help="the language model")
+    parser.add_argument("--store", required=True, metavar="STORE", help="negatives")
+    parser.add_argument("--tokens", type=int, default=5, metavar="K", help="that are replaced (default: 5)")
+    parser.add_argument("--greedy", action="store_true", help="one after another, with a new gradient for each")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="the first N windows (default: 20)")
+    options = parser.parse_args(arguments)
+    check_counts(options, "tokens", "limit")
+    return options
+
+
+def texts(store: Store) -> Iterator[dict[str, Any]]:
+    """Every context once: the real window, and the one with its first sample."""
+    for row in store.rows(["window_id", "tokens", "direction", "context_length", "first_sample", "negatives"]):
+        if row["first_sample"] or not len(row["negatives"]):
+            continue
+        context, _ = divide(row["tokens"], row["context_length"], row["direction"])
+        sampled, backwards = np.array(row["negatives"][0], np.int32), row["direction"] == RIGHT_TO_LEFT
+        generated = np.concatenate([sampled, context] if backwards else [context, sampled])
+        places = range(len(sampled)) if backwards else range(len(context), len(generated))
+        yield row | {"real": row["tokens"], "generated": generated, "places": places}
+
+
+def example(
+    models: Models, window: dict[str, Any], text: str, goal: str, options: argparse.Namespace
+) -> dict[str, Any]:
+    """One window before and after, and with each of the new tokens alone."""
+    tokens, length, direction = window[text], int(window["context_length"]), window["direction"]
+    size = models.encoder.vocabulary_size
+    found = find_replacements(models.scorer.model, tokens, window["places"], options.tokens, goal, size, options.greedy)
+    after = replaced(tokens, found)
+    scores, perplexities = models.judge([tokens, after, *(replaced(tokens, [one]) for one in found)], length)
+    shown = [models.encoder.decode(part) for ids in (tokens, after) for part in divide(ids, length, direction)]
+    return {
+        "window_id": window["window_id"],
+        "text": text,
+        "goal": goal,
+        "context": shown[0],
+        "before": shown[1],
+        "after": shown[3],
+        "score_before": float(scores[0]),
+        "score_after": float(scores[1]),
+        "perplexity_before": float(perplexities[0]),
+        "perplexity_after": float(perplexities[1]),
+        "estimated_change": -sum(one.estimate for one in found),
+        "replaced": [
+            {
+                "position": one.place + 1,
+                "old": models.encoder.decode([one.old]),
+                "new": models.encoder.decode([one.new]),
+                "new_id": one.new,
+                "score": float(score),
+                "perplexity": float(perplexity),
+            }
+            for one, score, perplexity in zip(found, scores[2:], perplexities[2:], strict=True)
+        ],
+    }
+
+
+def summary(examples: Sequence[dict[str, Any]], text: str, goal: str) -> dict[str, Any]:
+    """Means over the windows, of perplexities the geometric one."""
+    own = [one for one in examples if (one["text"], one["goal"]) == (text, goal)]
+    row: dict[str, Any] = {"text": text, "goal": f"{goal} energy", "windows": len(own)}
+    for name in ("before", "after"):
+        scores = np.array([one[f"score_{name}"] for one in own])
+        row[f"score_{name}"], row[f"called_real_{name}"] = float(scores.mean()), float((scores > 0).mean())
+        row[f"perplexity_{name}"] = float(np.exp(np.mean(np.log([one[f"perplexity_{name}"] for one in own]))))
+    row["estimated_change"] = float(np.mean([one["estimated_change"] for one in own]))
+    return row
+
+
+@styled
+def figure_of(examples: Sequence[dict[str, Any]]) -> Figure:
+    figure, axes = panels()
+    for (text, goal), colour in GOALS.items():
+        own = [one for one in examples if (one["text"], one["goal"]) == (text, goal)][:DRAWN]
+        starts, ends = (
+            np.array([[one[f"perplexity_{name}"], one[f"score_{name}"]] for one in own]) for name in ("before", "after")
+        )
+        axes.plot([starts[:, 0], ends[:, 0]], [starts[:, 1], ends[:, 1]], color=colour, alpha=0.3, linewidth=0.8)
+        axes.scatter(*starts.T, s=18, facecolors="none", edgecolors=colour, linewidths=1)
+        axes.scatter(*ends.T, s=18, color=colour, linewidths=0, label=f"{text}, towards {goal} energy")
+    axes.axhline(0, color=INK, linestyle=":", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_xlabel("perplexity of the completion: ○ before, ● after")
+    axes.set_ylabel("score -E (above 0: called real)")
+    axes.legend(ncols=1, loc="lower left", bbox_to_anchor=(0, 1))
+    return figure
+
+
+if __name__ == "__main__":
+    exit_with(lambda: main(sys.argv[1:]))
