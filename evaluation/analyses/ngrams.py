@@ -1,0 +1,91 @@
+"""The share of unique n-grams in real completions, in the base model's and in the joint model's.
+
+  python evaluation/analyses/ngrams.py --samples results/books-samples --output results/ngrams
+
+The samples are those of evaluation/sample_joint.py. An n-gram is counted within its completion alone: the share is the
+number of different n-grams in it over the number of all, and the mean is over completions.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from evaluation.analyses.analysis import Analysis, describe, mean_and_error, parser_of, write
+from evaluation.analyses.inputs import JointSamples, described, samples_of
+from evaluation.figures import BASE, INK, JOINT, REAL, panels, styled
+from pipeline.errors import UserError, exit_with
+
+SIZES = (2, 3, 4)
+TEXTS = {"real": "real", "base": "base", "chosen": "joint"}  # the samples' columns, and what they are called
+COLOURS = {"real": REAL, "base": BASE, "joint": JOINT}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("--samples", required=True, metavar="DIR", help="made by evaluation/sample_joint.py")
+    options = parser.parse_args(arguments)
+    samples = samples_of(options.samples)
+    texts = texts_of(samples)
+    analysis = Analysis(
+        analysis="ngrams",
+        title="Unique n-grams",
+        description="The share of different n-grams among all n-grams of a completion, averaged over completions.",
+        rows=[row for name, completions in texts.items() for row in shares(name, completions)],
+        inputs=[described("--samples", samples)],
+        warnings=[] if samples.has_real else ["The prompts have no real completions to compare with."],
+    )
+    write(analysis, figure_of(analysis.rows), options.output)
+    describe(analysis, options.output)
+    return 0
+
+
+def texts_of(samples: JointSamples) -> dict[str, list[Any]]:
+    """Completions by who wrote them; real ones only where there are some."""
+    return {word: samples.completions(column) for column, word in TEXTS.items() if column != "real" or samples.has_real}
+
+
+def unique_share(tokens: ArrayLike, n: int) -> float:
+    """Different n-grams over all n-grams of one text; nan where it is too short to have any."""
+    ids = np.asarray(tokens).tolist()
+    grams = [tuple(ids[place : place + n]) for place in range(len(ids) - n + 1)]
+    return len(set(grams)) / len(grams) if grams else float("nan")
+
+
+def shares(text: str, completions: Sequence[ArrayLike]) -> list[dict[str, Any]]:
+    """A row for every n, the mean over the completions that have n-grams."""
+    rows = []
+    for n in SIZES:
+        found = np.array([unique_share(tokens, n) for tokens in completions])
+        found = found[~np.isnan(found)]
+        if not len(found):
+            raise UserError(f"completions of fewer than {n} tokens have no {n}-grams: sample longer ones")
+        mean, error = mean_and_error(found)
+        rows.append({"text": text, "n": n, "unique": mean, "standard_error": error, "completions": len(found)})
+    return rows
+
+
+@styled
+def figure_of(rows: list[dict[str, Any]]) -> Figure:
+    figure, axes = panels()
+    texts = list(dict.fromkeys(row["text"] for row in rows))
+    width = 0.8 / len(texts)
+    for number, text in enumerate(texts):
+        own = [row for row in rows if row["text"] == text]
+        places = [place + (number - (len(texts) - 1) / 2) * width for place in range(len(own))]
+        errors = [2 * (row["standard_error"] or 0) for row in own]
+        heights = [row["unique"] for row in own]
+        axes.bar(places, heights, width * 0.92, yerr=errors, color=COLOURS[text], ecolor=INK, label=text)
+    lowest = min(row["unique"] - 2 * (row["standard_error"] or 0) for row in rows)
+    axes.set_ylim(bottom=max(0, lowest - 0.1))
+    axes.set_xticks(range(len(SIZES)), [f"n = {n}" for n in SIZES])
+    axes.set_ylabel("unique n-grams of a completion")
+    axes.legend(ncols=len(texts), loc="lower center", bbox_to_anchor=(0.5, 1))
+    return figure
+
+
+if __name__ == "__main__":
+    exit_with(lambda: main(sys.argv[1:]))

@@ -1,0 +1,209 @@
+"""The next token where the base model repeats itself: its probabilities, and the joint model's.
+
+  python evaluation/analyses/repetition_next_token.py --energy models/books-energy --generator models/books-tiny \\
+      --samples results/books-samples --output results/next-token
+
+The points are taken from the base model's own samples (evaluation/sample_joint.py): the first token of a completion
+that is one of the --near tokens before it. There log P(x_t | x_<t) of the joint model is estimated for the generator's
+--words likeliest tokens, with --completions completions of each, as in the paper; the --top best of either model are
+shown, renormalised. A killed run continues when the same command is given again.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from evaluation.analyses.analysis import (
+    Analysis,
+    check_counts,
+    describe,
+    mean_and_error,
+    parser_of,
+    settings_of,
+    write,
+)
+from evaluation.analyses.inputs import JointSamples, Tokens, described, energy_of, language_model_of, samples_of
+from evaluation.exact import next_log_probs
+from evaluation.figures import INK, JOINT, panels, styled
+from evaluation.joint_sampling import JointModel
+from evaluation.kept import Kept
+from pipeline import files
+from pipeline.errors import UserError, exit_with
+from pipeline.sampling import Sampling, request_seed
+from pipeline.tokenizer import TextEncoder, load_tokenizer
+
+Numbers = NDArray[np.float64]
+KEPT = "points.json"
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a sample repeats itself: what comes before it, in the generator's order, and the tokens near it."""
+
+    window_id: str
+    before: Tokens
+    left: int  # tokens to the end of the window, the one at this point included
+    near: frozenset[int]
+    token: int
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    samples = samples_of(options.samples)
+    energy, generator = energy_of(options.energy), language_model_of(options.generator)
+    for role, model in (("energy", energy), ("generator", generator)):
+        samples.check_model(model, role)
+    joint = JointModel(options.generator, options.energy, Sampling(), window_length=longest(samples))
+    points = list(islice(points_of(samples, options.near), options.points))
+    if not points:
+        raise UserError(f"{samples.path}: no base sample repeats one of the {options.near} tokens before: see --near")
+    stamp = f"{energy.weights_digest} {generator.weights_digest} {options.words} {options.completions}"
+    found = probabilities(points, joint, options, stamp)
+    encoder = load_tokenizer(generator.folder)
+    pairs = zip(points, found, strict=True)
+    examples = [example(point, *own, options.top, encoder, joint.backwards) for point, own in pairs]
+    analysis = Analysis(
+        analysis="repetition_next_token",
+        title="Next token where the base model repeats itself",
+        description="The probability of repeating a nearby token, under the base and under the joint model.",
+        rows=rows_of(examples),
+        inputs=[described("--energy", energy), described("--generator", generator), described("--samples", samples)],
+        settings=settings_of(options, "points", "near", "words", "completions", "top", "seed"),
+        examples=examples,
+    )
+    write(analysis, figure_of(examples), options.output)
+    describe(analysis, options.output)
+    return 0
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = parser_of(__doc__)
+    parser.add_argument("--energy", required=True, metavar="DIR_OR_NAME", help="the energy model of the samples")
+    parser.add_argument("--generator", required=True, metavar="DIR_OR_NAME", help="their language model")
+    parser.add_argument("--samples", required=True, metavar="DIR", help="made by evaluation/sample_joint.py")
+    parser.add_argument("--points", type=int, default=20, metavar="N", help="of repetition (default: 20)")
+    parser.add_argument("--near", type=int, default=4, metavar="N", help="tokens one of which is repeated (default: 4)")
+    parser.add_argument("--words", type=int, default=128, metavar="N", help="candidates (default: 128)")
+    parser.add_argument("--completions", type=int, default=1000, metavar="N", help="of a candidate (default: 1000)")
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="candidates that are shown (default: 10)")
+    parser.add_argument("--seed", type=int, default=0, help="of the completions (default: 0)")
+    options = parser.parse_args(arguments)
+    check_counts(options, "points", "near", "words", "completions", "top")
+    return options
+
+
+def longest(samples: JointSamples) -> int:
+    return max(len(window) for window in samples.windows("base"))
+
+
+def points_of(samples: JointSamples, near: int) -> Iterator[Point]:
+    """The first repetition of every base sample that has one."""
+    pairs = zip(samples.contexts(), samples.completions("base"), strict=True)
+    for name, (context, completion) in zip(samples.table["window_id"].to_pylist(), pairs, strict=True):
+        # In the generator's order the context is what comes first.
+        parts = (context[::-1], completion[::-1]) if samples.backwards else (context, completion)
+        place = first_repetition(*parts, near)
+        if place is not None:
+            window = np.concatenate(parts)
+            before = window[:place]
+            yield Point(name, before, len(window) - place, frozenset(before[-near:].tolist()), int(window[place]))
+
+
+def first_repetition(context: Tokens, completion: Tokens, near: int) -> int | None:
+    """The place in the window of the completion's first token that is one of the `near` before it."""
+    window = np.concatenate([context, completion]).tolist()
+    for place in range(len(context), len(window)):
+        if window[place] in window[max(0, place - near) : place]:
+            return place
+    return None
+
+
+def probabilities(
+    points: Sequence[Point], joint: JointModel, options: argparse.Namespace, stamp: str
+) -> list[tuple[NDArray[np.int64], Numbers, Numbers]]:
+    """For each point the candidates, and log P of each under the base and the joint model, over all candidates."""
+    kept = Kept(files.join(options.output, KEPT))
+    found = []
+    for point in tqdm(points, unit=" points", dynamic_ncols=True, disable=None):
+        seed = request_seed(options.seed, point.window_id, len(point.before))
+        columns = kept.get(f"{seed} {stamp}", partial(candidates, point, joint, options, seed))
+        found.append((np.array(columns[0], np.int64), np.array(columns[1]), np.array(columns[2])))
+    kept.save()
+    return found
+
+
+def candidates(point: Point, joint: JointModel, options: argparse.Namespace, seed: int) -> list[list[float]]:
+    context = point.before[::-1] if joint.backwards else point.before
+    tokens, weights = joint.next_token(context, point.left, seed, options.words, options.completions)
+    base = next_log_probs(joint.generator, context)[tokens]
+    return [tokens.tolist(), normalised(base).tolist(), normalised(weights).tolist()]
+
+
+def normalised(log_weights: Numbers) -> Numbers:
+    """Log-weights as log-probabilities."""
+    return np.asarray(log_weights - np.logaddexp.reduce(log_weights), np.float64)
+
+
+def example(
+    point: Point,
+    tokens: NDArray[np.int64],
+    base: Numbers,
+    joint: Numbers,
+    top: int,
+    encoder: TextEncoder,
+    backwards: bool,
+) -> dict[str, Any]:
+    """The best candidates of either model, renormalised among themselves, and how much goes to repetitions."""
+    repeats = np.isin(tokens, list(point.near))
+    shown: dict[str, Any] = {
+        "window_id": point.window_id,
+        "position": len(point.before) + 1,
+        "context": encoder.decode(point.before[::-1] if backwards else point.before),
+        "token": encoder.decode([point.token]),
+    }
+    for name, log_p in (("base", base), ("joint", joint)):
+        best = np.argsort(-log_p, kind="stable")[:top]
+        p = np.exp(normalised(log_p[best]))
+        shown[f"{name}_repeats"] = float(np.exp(log_p)[repeats].sum())
+        shown[name] = [
+            {"token": encoder.decode([tokens[place]]), "probability": float(value), "repeats": bool(repeats[place])}
+            for place, value in zip(best, p, strict=True)
+        ]
+    return shown
+
+
+def rows_of(examples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The mean probability of repeating one of the tokens nearby, and the difference, point by point."""
+    base, joint = (np.array([one[f"{name}_repeats"] for one in examples]) for name in ("base", "joint"))
+    rows = []
+    for name, values in (("base", base), ("joint", joint), ("joint - base", joint - base)):
+        mean, error = mean_and_error(values)
+        rows.append({"model": name, "points": len(values), "repeats": mean, "standard_error": error})
+    return rows
+
+
+@styled
+def figure_of(examples: Sequence[dict[str, Any]]) -> Figure:
+    figure, axes = panels()
+    base, joint = ([one[f"{name}_repeats"] for one in examples] for name in ("base", "joint"))
+    axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=1)
+    axes.scatter(base, joint, s=22, color=JOINT, alpha=0.8, linewidths=0)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.set_aspect("equal")
+    axes.set_xlabel("base model: probability of a nearby token again")
+    axes.set_ylabel("joint model: the same")
+    return figure
+
+
+if __name__ == "__main__":
+    exit_with(lambda: main(sys.argv[1:]))

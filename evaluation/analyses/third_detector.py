@@ -1,0 +1,113 @@
+"""How often a detector that had no part in the sampling takes samples for real text.
+
+  python evaluation/analyses/third_detector.py --detector models/all-corpora-energy \\
+      --samples results/books-samples --output results/third-detector
+
+The samples are those of evaluation/sample_joint.py, the detector another energy model, best one trained on other
+generators. A window is called real where its score -E is above 0: for base and joint samples that is the false
+positive rate of the paper's automatic assessment of generations.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from evaluation.accuracy import interval
+from evaluation.analyses.analysis import Analysis, describe, parser_of, write
+from evaluation.analyses.inputs import JointSamples, described, energies_of, energy_of, samples_of
+from evaluation.analyses.ngrams import COLOURS, TEXTS
+from evaluation.figures import INK, panels, styled
+from evaluation.scoring import EnergyScorer
+from pipeline.errors import UserError, exit_with
+from training.energy_folder import EnergyFolder
+
+Flags = NDArray[np.bool_]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("--detector", required=True, metavar="DIR_OR_NAME", help="an energy model")
+    parser.add_argument("--samples", required=True, metavar="DIR", help="made by evaluation/sample_joint.py")
+    options = parser.parse_args(arguments)
+    samples, detector = samples_of(options.samples), energy_of(options.detector)
+    analysis = Analysis(
+        analysis="third_detector",
+        title="Samples that a third detector takes for real text",
+        description="The share of windows to which a detector that did not choose them gives a score above 0.",
+        rows=rows_of(called_real(samples, detector)),
+        inputs=[described("--detector", detector), described("--samples", samples)],
+        warnings=doubts(samples, detector),
+    )
+    write(analysis, figure_of(analysis.rows), options.output)
+    describe(analysis, options.output)
+    return 0
+
+
+def called_real(samples: JointSamples, detector: EnergyFolder) -> dict[str, Flags]:
+    """For each kind of text, which of its windows the detector takes for real."""
+    if detector.tokenizer_digest != samples.settings["tokenizer"]:
+        raise UserError(
+            f"{detector.name} and the samples of {samples.path} have different vocabularies: take a detector that was "
+            f"trained on windows of the generator's tokenizer"
+        )
+    windows = {word: samples.windows(column) for column, word in TEXTS.items() if column != "real" or samples.has_real}
+    longest = max(len(window) for some in windows.values() for window in some)
+    detector.check_fits(longest, {"digest": samples.settings["tokenizer"]}, samples.path)
+    scorer = EnergyScorer(detector)
+    return {word: energies_of(some, scorer) < 0 for word, some in windows.items()}
+
+
+def rows_of(called: dict[str, Flags]) -> list[dict[str, Any]]:
+    """The shares, with the balanced accuracy against real windows, and joint less base, context by context."""
+    rows = []
+    for word, flags in called.items():
+        low, high = interval(flags.astype(np.float64))
+        row: dict[str, Any] = {"text": word, "windows": len(flags), "called_real": float(flags.mean())}
+        row |= {"low": low, "high": high}
+        if word != "real" and "real" in called:
+            row["accuracy"] = float((called["real"].mean() + 1 - flags.mean()) / 2)
+        rows.append(row)
+    difference = called["joint"].astype(np.float64) - called["base"]
+    low, high = interval((1 + difference) / 2)  # which lies between 0 and 1
+    row = {"text": "joint - base", "windows": len(difference), "called_real": float(difference.mean())}
+    return [*rows, row | {"low": 2 * low - 1, "high": 2 * high - 1}]
+
+
+def doubts(samples: JointSamples, detector: EnergyFolder) -> list[str]:
+    found = []
+    if detector.weights_digest == samples.settings["energy"]:
+        found.append("The detector is the energy model that chose the samples: it is no third one.")
+    if not samples.has_real:
+        found.append("The prompts have no real completions: the detector's accuracy is not known.")
+    return found
+
+
+@styled
+def figure_of(rows: list[dict[str, Any]]) -> Figure:
+    figure, axes = panels()
+    shown = [row for row in rows if row["text"] in COLOURS]
+    shares = [100 * row["called_real"] for row in shown]
+    bars = axes.bar(
+        [row["text"] for row in shown],
+        shares,
+        yerr=[
+            [100 * (row["called_real"] - row["low"]) for row in shown],
+            [100 * (row["high"] - row["called_real"]) for row in shown],
+        ],
+        color=[COLOURS[row["text"]] for row in shown],
+        ecolor=INK,
+        width=0.6,
+    )
+    axes.bar_label(bars, fmt="%.1f %%", padding=3)
+    axes.set_ylabel("windows called real, %")
+    axes.set_xlabel("who wrote the completion")
+    axes.margins(y=0.15)
+    return figure
+
+
+if __name__ == "__main__":
+    exit_with(lambda: main(sys.argv[1:]))
