@@ -1,0 +1,237 @@
+"""Tells real texts from generated ones with an energy model, in any number of files, whatever the texts' length.
+
+  python evaluation/detect.py --energy models/energy --input 'texts/*.jsonl' --output scores.parquet
+  python evaluation/detect.py --energy models/energy --real webtext.test.jsonl \\
+      --generated small-117M-k40.test.jsonl --output scores.parquet
+
+A text's white space is normalised first: every run of it becomes one space, and there is none at either end (line
+breaks alone would tell generated text from real). Its tokens are cut into blocks that do not overlap; its score is the
+mean of s = -E over them, and it is called real if that is above 0. The last block is kept if it is at least half as
+long as the others, or the only one: the text is then marked as short. A text that is empty, or no UTF-8, or no JSON,
+has no score but a problem; all others are scored, and the exit code is 1.
+
+Written are a Parquet file with a row for every text (id, file, label, score, probability, blocks, tokens, short,
+problem) and, beside it, a JSON file with the share of each file that is called real. Where it is known what is real
+(--real, --generated), it also has balanced accuracy, with a 95 % interval, and AUROC, for each generated file against
+all real texts. --tfidf_train and --tfidf_valid put a TF-IDF baseline beside the energy model.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from evaluation.detection import Detection, Detector
+from evaluation.detection_summary import GENERATED, REAL, accuracies, in_words, shares
+from evaluation.texts import Input, find_texts, read_texts, whole_texts
+from evaluation.tfidf import Tfidf, train_tfidf
+from pipeline import files
+from pipeline.blocks import BLOCK, LAST_BLOCK, WHITE_SPACE
+from pipeline.command_line import Parser
+from pipeline.documents import Source
+from pipeline.errors import UserError, exit_with
+from pipeline.manifest import code_version
+
+TEXTS_AT_ONCE = 256  # of TF-IDF
+METADATA = b"residual_ebm"
+COLUMNS = pa.schema(
+    [
+        ("id", pa.string()),
+        ("file", pa.string()),
+        ("label", pa.string()),
+        ("score", pa.float64()),
+        ("probability", pa.float64()),
+        ("blocks", pa.int64()),
+        ("tokens", pa.int64()),
+        ("short", pa.bool_()),
+        ("problem", pa.string()),
+    ]
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    inputs = find_inputs(options)
+    baseline = train_baseline(options) if options.tfidf_train else None
+    detector = Detector(options.energy, options.block, options.batch_size)
+    rows = score(inputs, detector)
+    if baseline:
+        rows = rows.append_column("tfidf", baseline_scores(inputs, baseline, rows["problem"]))
+    facts = describe_run(detector, baseline)
+    result = facts | {"files": shares(rows, inputs), "accuracy": accuracies(rows)}
+    write(rows, facts, result, options.output)
+    return report(rows, result, options.output)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(__doc__)
+    parser.add_argument("--energy", required=True, metavar="DIR_OR_NAME", help="the energy model")
+    texts = parser.add_argument_group("the texts (.jsonl, .txt: one text a file, .parquet; also .gz and .zst)")
+    texts.add_argument("--input", action="append", default=[], metavar="PATTERN", help="texts of any kind")
+    texts.add_argument("--real", action="append", default=[], metavar="PATTERN", help="texts that are real")
+    texts.add_argument("--generated", action="append", default=[], metavar="PATTERN", help="texts that are generated")
+    texts.add_argument("--text_field", default="text", help="field or column that holds the text (default: text)")
+    texts.add_argument("--encoding", default="utf-8", help="of text and JSON files (default: utf-8)")
+    texts.add_argument(
+        "--block",
+        type=int,
+        metavar="TOKENS",
+        help=f"length of a block (default: {BLOCK}, or as many as the model can read)",
+    )
+    baseline = parser.add_argument_group("a TF-IDF baseline beside the energy model")
+    for flag, what in (("tfidf_train", "texts to train it on"), ("tfidf_valid", "texts to choose its C on")):
+        pair = ("REAL", "GENERATED")
+        baseline.add_argument(
+            f"--{flag}", action="append", default=[], nargs=2, metavar=pair, help=f"{what}: two files, or patterns"
+        )
+    parser.add_argument("--output", required=True, metavar="FILE", help="a Parquet file, on any filesystem")
+    parser.add_argument("--batch_size", type=int, metavar="N", help="blocks at once (default: 64, on GPUs 512)")
+    options = parser.parse_args(arguments)
+    if not (options.input or options.real or options.generated):
+        raise UserError("--input: name texts, or use --real and --generated for texts that are known to be so")
+    if bool(options.tfidf_train) != bool(options.tfidf_valid):
+        raise UserError("--tfidf_train, --tfidf_valid: give both, each with a file of real and one of generated texts")
+    if not options.output.endswith(".parquet") or (files.exists(options.output) and not files.is_file(options.output)):
+        raise UserError(f"--output {options.output}: a file whose name ends with .parquet")
+    if options.batch_size is not None and options.batch_size < 1:
+        raise UserError(f"--batch_size {options.batch_size}: at least 1")
+    return options
+
+
+def find_inputs(options: argparse.Namespace) -> list[Input]:
+    """All files, each once: those of --real, of --generated, of --input."""
+    found: dict[str, Input] = {}
+    for flag, label in (("real", REAL), ("generated", GENERATED), ("input", None)):
+        for source in find_texts(flag, getattr(options, flag), options.text_field, options.encoding):
+            name = files.identity(source.url)
+            if name in found:
+                raise UserError(f"--{flag} {source.url}: it is among the texts of --{found[name].label or 'input'} too")
+            found[name] = Input(source, label)
+    if files.identity(options.output) in found:
+        raise UserError(f"--output {options.output}: it is one of the texts: choose another file")
+    return list(found.values())
+
+
+def score(inputs: list[Input], detector: Detector) -> pa.Table:
+    """A row for every text, in the order of the files."""
+    sizes = [input.source.bytes for input in inputs]
+    plain = not any(input.source.url.endswith((".gz", ".zst", ".parquet")) for input in inputs)
+    total = sum(size or 0 for size in sizes) if plain and None not in sizes else None
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS.names}
+    with tqdm(total=total, unit="B", unit_scale=True, dynamic_ncols=True, disable=None) as bar:
+        for number, input in enumerate(inputs, 1):
+            bar.set_description(f"file {number} of {len(inputs)}")
+            before, ids = bar.n, columns["id"]
+            texts = noting_ids(input.source, ids)
+            for found in detector.stream(texts, bar.update):
+                add(columns, input, found)
+            bar.update((input.source.bytes or 0) - (bar.n - before) if total else 0)
+    return pa.table(columns, COLUMNS)
+
+
+def noting_ids(source: Source, ids: list[str]) -> Iterator[Iterable[str]]:
+    """The texts of a file; their ids are put aside."""
+    for text in read_texts(source):
+        ids.append(text.id)
+        yield text.pieces
+
+
+def add(columns: dict[str, list[Any]], input: Input, found: Detection) -> None:
+    columns["file"].append(input.source.url)
+    columns["label"].append(input.label)
+    for name in ("score", "probability", "blocks", "tokens", "short", "problem"):
+        columns[name].append(getattr(found, name))
+
+
+def train_baseline(options: argparse.Namespace) -> Tfidf:
+    """TF-IDF, trained on the files that the flags name, as far as their texts can be read."""
+    given: list[Any] = []
+    left_out = 0
+    for flag in ("tfidf_train", "tfidf_valid"):
+        texts: list[str] = []
+        labels: list[bool] = []
+        for pair in getattr(options, flag):
+            for pattern, is_real in zip(pair, (True, False), strict=True):
+                for source in find_texts(flag, [pattern], options.text_field, options.encoding):
+                    found = list(whole_texts(source))
+                    texts += filter(None, found)
+                    labels += [is_real] * (len(texts) - len(labels))
+                    left_out += found.count("")
+        given += [texts, labels]
+    trained = train_tfidf(*given)
+    print(
+        f"TF-IDF trained on {len(given[0]):,} texts{f' ({left_out:,} empty or unreadable)' if left_out else ''}: "
+        f"C {trained.strength:g}, right on {trained.valid_accuracy:.2%} of {len(given[2]):,} validation texts",
+        flush=True,
+    )
+    return trained
+
+
+def baseline_scores(inputs: list[Input], baseline: Tfidf, problems: pa.ChunkedArray) -> pa.Array:
+    """The baseline's scores of the same texts, null where there is a problem."""
+    texts = (text for input in inputs for text in whole_texts(input.source))
+    found: list[float] = []
+    while some := list(islice(texts, TEXTS_AT_ONCE)):
+        found += baseline.score(some).tolist()
+    return pc.if_else(pc.is_null(problems), pa.array(found, pa.float64()), None).combine_chunks()
+
+
+def describe_run(detector: Detector, baseline: Tfidf | None) -> dict[str, Any]:
+    """What the scores depend on: it stands in the JSON file and in the Parquet file's metadata."""
+    facts = {
+        "energy": {
+            "path": detector.folder.name,
+            "digest": detector.folder.weights_digest,
+            "kind": detector.folder.config.kind,
+            "preset": detector.folder.provenance.get("preset"),
+            "stores": detector.folder.provenance.get("stores"),
+        },
+        "block": detector.block,
+        "last_block": LAST_BLOCK,
+        "white_space": WHITE_SPACE,
+        "code_version": code_version(),
+    }
+    if baseline:
+        facts["tfidf"] = {"C": baseline.strength, "valid_accuracy": baseline.valid_accuracy}
+    return facts
+
+
+def write(rows: pa.Table, facts: dict[str, Any], result: dict[str, Any], output: str) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows.replace_schema_metadata({METADATA: json.dumps(facts).encode()}), sink, compression="zstd")
+    files.put(output, sink.getvalue())
+    files.put(summary_file(output), json.dumps(result, indent=1).encode())
+
+
+def summary_file(output: str) -> str:
+    return f"{output.removesuffix('.parquet')}.json"
+
+
+def report(rows: pa.Table, result: dict[str, Any], output: str) -> int:
+    """Says what was found, and names texts that were left out; 1 if there are such."""
+    print(f"detection {output}, {summary_file(output)}")
+    print(f"  energy model of blocks of {result['block']} tokens: {result['energy']['path']}")
+    for file in result["files"]:
+        called = "" if file["share_called_real"] is None else f" ({file['share_called_real']:.2%})"
+        label = f" ({file['label']})" if file["label"] else ""
+        more = "".join(f", {file[name]:,} {name.replace('_', ' ')}" for name in ("short", "left_out") if file[name])
+        print(f"  {file['file']}{label}: {file['called_real']:,} of {file['texts']:,} texts called real{called}{more}")
+    for found in result["accuracy"]:
+        print(f"  {found['detector']} on {found['generated'].rsplit('/', 1)[-1]}: {in_words(found)}")
+    bad = rows.filter(pc.is_valid(rows["problem"]))
+    for row in bad.slice(0, 10).to_pylist():
+        print(f"error: {row['file']}: text {row['id']}: {row['problem']}", file=sys.stderr)
+    if len(bad):
+        print(f"error: {len(bad):,} of {len(rows):,} texts have no score: see the column problem", file=sys.stderr)
+    return 1 if len(bad) else 0
+
+
+if __name__ == "__main__":
+    exit_with(main)
