@@ -161,9 +161,9 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     what.add_argument("--top_p", type=float, default=0.9, metavar="P", help="of nucleus (default: 0.9)")
     what.add_argument(
         "--context_lengths",
-        metavar="N,N,…",
-        help="of which a window has one, each as likely as any other (default: 120,140; three quarters and seven "
-        "eighths of windows that are not of 160 tokens)",
+        metavar="N,N-N,…",
+        help="of which a window has one, each as likely as any other; 0-159 are all of them, the empty context "
+        "included (default: 120,140; three quarters and seven eighths of windows that are not of 160 tokens)",
     )
     what.add_argument(
         "--every_context_length", action="store_true", help="a row for each of the lengths, instead of one drawn"
@@ -214,13 +214,18 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def context_lengths(given: str | None, windows: WindowsFacts) -> tuple[int, ...]:
     window = windows.window
-    try:
-        lengths = [int(length) for length in given.split(",")] if given else [window * 3 // 4, window * 7 // 8]
-    except ValueError:
-        raise UserError(f"--context_lengths {given}: numbers with commas between them") from None
-    for length in lengths:
-        if not 0 <= length < window:
-            raise UserError(f"--context_lengths {length}: between 0 and {window - 1}, windows have {window} tokens")
+    lengths = [window * 3 // 4, window * 7 // 8] if given is None else []
+    for part in given.split(",") if given is not None else []:
+        first, dash, last = part.partition("-")
+        if not (first.strip().isdecimal() and (last.strip().isdecimal() or not dash)):
+            raise UserError(f"--context_lengths {given}: numbers and ranges with commas between them: 0,120-159")
+        start, end = int(first), int(last or first)
+        for length in (start, end):
+            if length >= window:
+                raise UserError(f"--context_lengths {length}: between 0 and {window - 1}, windows have {window} tokens")
+        if end < start:
+            raise UserError(f"--context_lengths {part}: a range from the smaller number to the larger one")
+        lengths += range(start, end + 1)
     if len(set(lengths)) < len(lengths):
         raise UserError(f"--context_lengths {given}: each length once")
     return tuple(lengths)

@@ -126,6 +126,33 @@ def test_every_window_gets_its_negatives_with_their_exact_probabilities(undistur
     assert all(np.array_equal(row["log_p"], row["log_q"]) for row in Store(undisturbed).rows(["log_p", "log_q"]))
 
 
+@pytest.mark.parametrize("name", ["generator", "backwards"])
+def test_all_contexts_the_empty_one_included(name, windows, request, tmp_path):
+    """The range 0-12: a window draws one of all lengths, and an empty context is the start token alone."""
+    model = request.getfixturevalue(name)
+    assert mine(windows, model, tmp_path / "store", flags="--context_lengths=0-12") == 0
+    rows = list(Store(str(tmp_path / "store")).rows())
+    lengths = [row["context_length"] for row in rows]
+    assert lengths == [drawn_length(row["window_id"], 0, range(13)) for row in rows]
+    assert set(lengths) == set(range(13))
+    assert read_manifest(str(tmp_path / "store")).settings["context_lengths"] == list(range(13))
+    for row in [row for row in rows if row["context_length"] in (0, 12)][:6]:
+        ids, length = row["tokens"].tolist(), row["context_length"]
+        context, positive = ids[:length], ids[length:]
+        if name == "backwards":
+            context, positive = ids[13 - length :], ids[: 13 - length]
+        assert row["positive_log_p"] == pytest.approx(expected_log_p(model, context, positive), abs=1e-4)
+        assert row["log_p"][0] == pytest.approx(expected_log_p(model, context, list(row["negatives"][0])), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("0", [0]), ("0-3", [0, 1, 2, 3]), ("7,0-2,12-12", [7, 0, 1, 2, 12]), (None, [9, 11])]
+)
+def test_context_lengths_are_numbers_and_ranges(given, expected):
+    facts = mine_negatives.WindowsFacts("windows", {"window": 13}, {}, None)
+    assert mine_negatives.context_lengths(given, facts) == tuple(expected)
+
+
 def test_vllm_mines_both_directions_and_rules_in_one_run(windows, generator, backwards, tmp_path):
     """Two engines, each in a process of its own, and four stores from one reading of the windows."""
     flags = f"--engine vllm --sampling temperature --sampling top_k --top_k 3 --generator {backwards}"
@@ -378,6 +405,10 @@ def test_bad_input_is_refused_before_an_engine_is_loaded(
         (windows, generator, output, "--context_lengths=5,13", "--context_lengths 13: between 0 and 12"),
         (windows, generator, output, "--context_lengths=5,5", "--context_lengths 5,5: each length once"),
         (windows, generator, output, "--context_lengths=five", "--context_lengths five: numbers"),
+        (windows, generator, output, "--context_lengths=0-13", "--context_lengths 13: between 0 and 12"),
+        (windows, generator, output, "--context_lengths=8-5", "--context_lengths 8-5: a range from the smaller"),
+        (windows, generator, output, "--context_lengths=0-5,3", "--context_lengths 0-5,3: each length once"),
+        (windows, generator, output, "--context_lengths=0-", "--context_lengths 0-: numbers and ranges"),
         (windows, generator, output, "--sampling top_k --top_k 0", "--top_k 0: between 1"),
         (windows, generator, output, "--top_p 0", "--top_p 0"),
         (windows, generator, output, "--negatives 0", "--negatives 0: between 1"),
