@@ -17,6 +17,7 @@ from pipeline.manifest import code_version
 
 RESULT = "analysis.json"
 WIDEST = 48  # characters of a text in a printed table
+SHOWN = 12  # rows of a printed table
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,13 @@ def describe(analysis: Analysis, output: str) -> None:
     """The table, in a few lines that fit a terminal."""
     print(analysis.title)
     columns = list(dict.fromkeys(name for row in analysis.rows for name in row))
-    lines = [columns, *([_shown(row.get(name)) for name in columns] for row in analysis.rows)]
+    shown = analysis.rows[:SHOWN]
+    lines = [columns, *([_shown(row.get(name)) for name in columns] for row in shown)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
     for line in lines:
         print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    if len(analysis.rows) > len(shown):
+        print(f"  … and {len(analysis.rows) - len(shown)} more rows")
     for sentence in analysis.warnings[:5]:
         print(f"  careful: {sentence}")
     print(f"  written: {files.join(output, RESULT)}, figure.svg, figure.png")

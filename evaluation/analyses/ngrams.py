@@ -16,11 +16,12 @@ from numpy.typing import ArrayLike
 
 from evaluation.analyses.analysis import Analysis, describe, mean_and_error, parser_of, write
 from evaluation.analyses.inputs import JointSamples, described, samples_of
-from evaluation.figures import BASE, INK, JOINT, REAL, panels, styled
+from evaluation.figures import BASE, JOINT, REAL, panels, styled
 from pipeline.errors import UserError, exit_with
 
 SIZES = (2, 3, 4)
 TEXTS = {"real": "real", "base": "base", "chosen": "joint"}  # the samples' columns, and what they are called
+MARKERS = "osD"
 COLOURS = {"real": REAL, "base": BASE, "joint": JOINT}
 
 
@@ -72,17 +73,14 @@ def shares(text: str, completions: Sequence[ArrayLike]) -> list[dict[str, Any]]:
 def figure_of(rows: list[dict[str, Any]]) -> Figure:
     figure, axes = panels()
     texts = list(dict.fromkeys(row["text"] for row in rows))
-    width = 0.8 / len(texts)
     for number, text in enumerate(texts):
         own = [row for row in rows if row["text"] == text]
-        places = [place + (number - (len(texts) - 1) / 2) * width for place in range(len(own))]
-        errors = [2 * (row["standard_error"] or 0) for row in own]
-        heights = [row["unique"] for row in own]
-        axes.bar(places, heights, width * 0.92, yerr=errors, color=COLOURS[text], ecolor=INK, label=text)
-    lowest = min(row["unique"] - 2 * (row["standard_error"] or 0) for row in rows)
-    axes.set_ylim(bottom=max(0, lowest - 0.1))
+        places = [place + (number - (len(texts) - 1) / 2) * 0.15 for place in range(len(own))]
+        heights = [100 * row["unique"] for row in own]
+        errors = [200 * (row["standard_error"] or 0) for row in own]
+        axes.errorbar(places, heights, errors, fmt=MARKERS[number], color=COLOURS[text], capsize=4, label=text)
     axes.set_xticks(range(len(SIZES)), [f"n = {n}" for n in SIZES])
-    axes.set_ylabel("unique n-grams of a completion")
+    axes.set_ylabel("unique n-grams of a completion, %")
     axes.legend(ncols=len(texts), loc="lower center", bbox_to_anchor=(0.5, 1))
     return figure
 

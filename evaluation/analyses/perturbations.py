@@ -162,7 +162,7 @@ def figure_of(rows: list[dict[str, Any]]) -> Figure:
             place.fill_between(xs, ys - 2 * errors, ys + 2 * errors, color=MODELS[model], alpha=0.2, linewidth=0)
         place.axhline(0, color=INK, linewidth=0.8)
         place.set_ylabel(WORDS[model])
-        place.legend()
+        place.legend(ncols=len(KINDS), loc="lower right", bbox_to_anchor=(1, 1))
     axes[-1].set_xlabel("position of the change in the window")
     return figure
 

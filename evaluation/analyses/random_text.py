@@ -106,9 +106,9 @@ def row_of(text: str, energies: NDArray[np.float64]) -> dict[str, Any]:
 @styled
 def figure_of(energies: dict[str, NDArray[np.float64]]) -> Figure:
     figure, axes = panels()
-    edges = np.histogram_bin_edges(np.concatenate(list(energies.values())), bins=50)
+    edges = np.histogram_bin_edges(np.concatenate(list(energies.values())), bins=30)
     for name, found in energies.items():
-        axes.hist(found, edges, histtype="stepfilled", color=TEXTS[name], alpha=0.2)
+        axes.hist(found, edges, histtype="stepfilled", color=TEXTS[name], alpha=0.08)
         axes.hist(found, edges, histtype="step", color=TEXTS[name], linewidth=1.5, label=name)
         axes.axvline(found.mean(), color=TEXTS[name], linestyle="--", linewidth=1)
     axes.axvline(0, color=INK, linestyle=":")

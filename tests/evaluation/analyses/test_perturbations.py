@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 from evaluation.analyses import perturbations
 from evaluation.analyses.perturbations import replacements, swaps
 from pipeline.errors import UserError
+from pipeline.sampling import request_seed
 from training.energy_folder import open_energy_model
 
 
@@ -57,8 +58,16 @@ def test_mean_changes_are_those_of_the_models(models, stores, generators, analys
         assert row["windows"] == len(changes)
         if changes:
             assert (row["energy"], row["nll"]) == pytest.approx(np.mean(changes, 0), abs=1e-4)
-    # Uniform replacements of the last token: the language model's mean over many seeds is known.
-    assert found["replacement", 13]["windows"] == 4
+    for place in (0, 6, 12):
+        changes = []
+        for number in range(4):
+            row = stores.valid[number]
+            other = replacements(row["tokens"], 14, request_seed(0, row["window_id"], 0))[place]
+            both = torch.tensor(np.stack([row["tokens"], other])).long()
+            changes.append((np.diff(energy(both).numpy())[0], np.diff(nll(both))[0]))
+        row = found["replacement", place + 1]
+        assert (row["energy"], row["nll"]) == pytest.approx(np.mean(changes, 0), abs=1e-4)
+        assert row["nll_error"] == pytest.approx(np.std(changes, 0, ddof=1)[1] / 2, abs=1e-4)
     kept = json.loads((tmp_path / "perturbations/windows.json").read_text())
     assert len(kept) == 4
     again = analyse(perturbations, **options, limit=4)
