@@ -46,7 +46,8 @@ def describe(found: Findings, output: str) -> None:
     for result in found.results:
         kinds[result.kind] = kinds.get(result.kind, 0) + 1
     print(f"report {output}")
-    print("  of         " + ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in kinds.items()))
+    listed = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in kinds.items())
+    print(f"  of         {listed or 'nothing that can be read'}")
     for sentence in found.problems:
         print(f"  problem    {sentence}")
 

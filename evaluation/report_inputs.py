@@ -51,15 +51,16 @@ def find_results(inputs: Sequence[str]) -> Findings:
     """Everything below the given folders that a report can show."""
     found = Findings()
     seen: set[str] = set()
-    for root in inputs:
+    for given in inputs:
+        root = given if "/" in given else f"./{given}"
         if not files.exists(root):
-            raise UserError(f"--input {root}: there is no such folder: check the path")
+            raise UserError(f"--input {given}: there is no such folder: check the path")
         for url in _walk(root, found.problems):
             if (identity := files.identity(url)) in seen:
                 continue
             seen.add(identity)
             try:
-                if result := read_result(url, root):
+                if result := read_result(url, root, several=len(inputs) > 1):
                     found.results.append(result)
             except (UserError, OSError, pa.ArrowException) as error:
                 known = str(error) if url in str(error) else f"{url}: cannot be read ({first_line(error)})"
@@ -72,7 +73,7 @@ def find_results(inputs: Sequence[str]) -> Findings:
     return found
 
 
-def read_result(url: str, root: str) -> Result | None:
+def read_result(url: str, root: str, several: bool = False) -> Result | None:
     """The result that a file is, or stands for; None for what is no result."""
     folder, _, file = url.rpartition("/")
     if reader := READERS.get(file):
@@ -82,7 +83,7 @@ def read_result(url: str, root: str) -> Result | None:
         found, path = _detection(url), url
     else:
         return None
-    return Result(found[0], path, _name(path, root), found[1]) if found else None
+    return Result(found[0], path, _name(path, root, several), found[1]) if found else None
 
 
 def _walk(root: str, problems: list[str], depth: int = 0) -> Iterator[str]:
@@ -104,10 +105,13 @@ def _walk(root: str, problems: list[str], depth: int = 0) -> Iterator[str]:
             yield from _walk(files.join(root, name), problems, depth + 1)
 
 
-def _name(path: str, root: str) -> str:
-    """A path as it is seen from the folder that was given."""
-    inside = path.removeprefix(root.rstrip("/")).strip("/")
-    return inside or root.rstrip("/").rpartition("/")[2]
+def _name(path: str, root: str, several: bool) -> str:
+    """A path as it is seen from the folder that was given; of several folders, with that folder's own name."""
+    folder, _, own = files.identity(root).rstrip("/").rpartition("/")
+    inside = path.removeprefix(root.rstrip("/")).strip("/") if path.startswith(root.rstrip("/")) else ""
+    if not inside:
+        return own if files.identity(path) != folder else folder.rpartition("/")[2]
+    return f"{own}/{inside}" if several else inside
 
 
 Found = tuple[str, dict[str, Any]] | None
@@ -129,9 +133,7 @@ def _shaped(kind: str, shape: dict[str, Any]) -> Callable[[str], Found]:
             jsonschema.validate(content, shape)
         except jsonschema.ValidationError as error:
             place = "".join(f"[{part!r}]" for part in error.absolute_path)
-            raise UserError(
-                f"{url}: not a result of this kind ({place} {error.message[:200]}): make it again"
-            ) from None
+            raise UserError(f"{url}: not what its job writes ({place} {error.message[:200]}): make it again") from None
         return kind, dict(content)
 
     return read

@@ -44,7 +44,7 @@ def page(found: Findings, title: str, inputs: Sequence[str], code_version: str) 
         lstrip_blocks=True,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    return environment.get_template("report.html.j2").render(
+    made = environment.get_template("report.html.j2").render(
         title=title,
         headline=headline(found),
         warnings=warnings_of(found),
@@ -57,3 +57,4 @@ def page(found: Findings, title: str, inputs: Sequence[str], code_version: str) 
         # The only script that a browser may run here is the one that the file came with.
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),
     )
+    return made.strip() + "\n"

@@ -76,7 +76,9 @@ def table_of(caption: str, rows: list[dict[str, Any]]) -> Table:
 
 def in_words(name: str) -> str:
     """`standard_error` as the head of a column."""
-    return name.upper() if name in ABBREVIATIONS else name.replace("_", " ").capitalize() if len(name) > 1 else name
+    if name in ABBREVIATIONS:
+        return name.upper()
+    return name.replace("_", " ").capitalize() if len(name) > 1 else name
 
 
 def alt_of(content: dict[str, Any]) -> str:
