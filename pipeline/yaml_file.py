@@ -1,5 +1,8 @@
 """YAML files that people write: checked against a schema, and what is wrong is said with its line."""
 
+import json
+import re
+from string import Template
 from typing import Any
 
 import jsonschema
@@ -9,12 +12,17 @@ from pipeline import files
 from pipeline.errors import UserError
 
 
-def read_yaml(path: str, schema: dict[str, Any]) -> Any:
-    """The content of a file that fits a JSON Schema; a UserError names file, line and place of what does not."""
+def read_yaml(path: str, schema: dict[str, Any], variables: dict[str, str] | None = None) -> Any:
+    """The content of a file that fits a JSON Schema; a UserError names file, line and place of what does not.
+
+    With `variables`, ${NAME} stands for a value.
+    """
     if not files.is_file(path):
         raise UserError(f"{path}: there is no such file")
     try:
         text = files.read(path).decode()
+        if variables is not None:
+            text = filled(text, variables, path)
         root = yaml.compose(text, yaml.SafeLoader)
         content = yaml.safe_load(text)
     except UnicodeDecodeError:
@@ -32,6 +40,19 @@ def read_yaml(path: str, schema: dict[str, Any]) -> Any:
         where = ".".join(map(str, wrong.absolute_path))
         raise UserError(f"{path}, line {line_of(root, wrong)}: {where + ': ' if where else ''}{said(wrong)}")
     return content
+
+
+def filled(text: str, variables: dict[str, str], path: str) -> str:
+    """A text with its variables' values, which stand within double quotes; comments may say what they like."""
+    values = {name: json.dumps(value)[1:-1] for name, value in variables.items()}
+    lines = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.lstrip().startswith("#"):
+            line = Template(line).safe_substitute(values)
+            if missing := re.search(r"\$\{(\w+)\}", line):
+                raise UserError(f"{path}, line {number}: say what {missing[1]} is: --set {missing[1]}=…")
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def repeated_key(node: yaml.Node | None) -> yaml.Node | None:

@@ -1,0 +1,194 @@
+"""Studies: files to commands, commands to a graph that is run, interrupted and continued."""
+
+import json
+import subprocess
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline import run_study, split_texts
+from pipeline.errors import UserError
+from pipeline.study import SECTIONS, Study
+from tests.conftest import ROOT, command, run
+from tests.killing import kill_after
+
+SMALL = {
+    "title": "Small",
+    "windows": {
+        "train": {"input": "builtin:sums:lines=300", "split": "train"},
+        "valid": {"input": "builtin:sums:lines=60", "split": "valid"},
+    },
+    "language_models": {
+        "lm": {"preset": "transf-nano", "train": "train", "valid": "valid", "max_steps": 2, "batch_size": 8}
+    },
+    "negatives": {
+        "mined": {"windows": "train", "generator": "lm", "context_lengths": [5, 8], "engine": "torch", "negatives": 2},
+        "held-out": {"windows": "valid", "generator": "lm", "context_lengths": [5, 8], "engine": "torch"},
+    },
+    "energy_models": {
+        "linear": {"preset": "linear-tiny", "train": ["mined"], "valid": ["held-out"], "max_steps": 2, "batch_size": 8}
+    },
+    "grids": {"small": {"grid": "${GRID}"}},
+}
+
+
+GRID = {
+    "columns": [{"name": "sums", "stores": ["negatives/held-out"]}],
+    "rows": [
+        {"name": "Linear", "energy": {"sums": "models/linear"}},
+        {"name": "Likelihood", "likelihood": "models/lm", "valid": ["negatives/mined"]},
+    ],
+}
+
+
+def saved(folder: Path, content: dict) -> str:
+    (folder / "grid.yaml").write_text(yaml.safe_dump(GRID))
+    (folder / "study.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    return str(folder / "study.yaml")
+
+
+def test_entries_become_commands_in_the_order_of_what_they_need(tmp_path):
+    study = saved(tmp_path, dict(reversed(SMALL.items())))
+    jobs = Study(study, "out", {"GRID": f"{tmp_path}/grid.yaml"}).jobs()
+    names = [job.name for job in jobs]
+    assert set(names) == {
+        *("windows/train", "windows/valid", "language_models/lm", "negatives/mined", "negatives/held-out"),
+        *("energy_models/linear", "grids/small", "report"),
+    }
+    for job in jobs:
+        assert all(names.index(needed) < names.index(job.name) for needed in job.needs)
+    commands = {job.name: job.shown for job in jobs}
+    assert commands["negatives/mined"] == (
+        "python pipeline/mine_negatives.py --windows out/windows/train --generator out/models/lm "
+        "--context_lengths 5,8 --engine torch --negatives 2 --output out/negatives/mined"
+    )
+    assert commands["energy_models/linear"].startswith(
+        "deepspeed --log_level error training/train_energy.py --preset linear-tiny --train out/negatives/mined"
+    )
+    assert set(next(job for job in jobs if job.name == "grids/small").needs) == {
+        *("energy_models/linear", "language_models/lm", "negatives/mined", "negatives/held-out")
+    }
+
+
+@pytest.mark.parametrize("study", sorted(path.name for path in (ROOT / "studies").glob("*.yaml")))
+def test_every_flag_of_the_studies_that_come_with_the_project_is_known_to_its_script(study):
+    """The commands that a dry run prints, given to the scripts' own parsers by way of --help: flags must be there."""
+    ended = run(
+        "pipeline/run_study.py",
+        "--study",
+        ROOT / "studies" / study,
+        "--output",
+        "o",
+        "--dry_run",
+        "--set",
+        "CORPUS=x*.txt",
+        "--set",
+        "DATA=data",
+    )
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert len(lines) > 5
+    scripts = {}
+    for line in lines:
+        script = next(word for word in line.split() if word.endswith(".py"))
+        scripts.setdefault(script, set()).update(
+            word for word in line.split()[line.split().index(script) :] if word.startswith("--")
+        )
+    for script, flags in scripts.items():
+        source = (
+            (ROOT / script).read_text()
+            + "".join(path.read_text() for path in (ROOT / script).parent.glob("*.py"))
+            + (ROOT / "training/run.py").read_text()
+        )
+        for flag in flags:
+            assert f'"{flag}"' in source, f"{script} {flag}"
+
+
+def test_a_study_runs_is_killed_continues_and_does_nothing_twice(tmp_path):
+    """Killed while it trains; the second run ends, the third starts no job; a changed entry is made anew."""
+    study, output = saved(tmp_path, SMALL), tmp_path / "out"
+    grid = {"GRID": f"{tmp_path}/grid.yaml"}
+    given = command("pipeline/run_study.py", "--study", study, "--output", output, "--set", f"GRID={grid['GRID']}")
+    kill_after(given, 12)
+    ended = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
+    assert ended.returncode == 0, ended.stderr + ended.stdout
+    assert "report.html: written" in ended.stdout
+    cells = json.loads((output / "grids/small/grid.json").read_text())["cells"]
+    assert all("accuracy" in cell for cell in cells)
+    assert (output / "report.html").stat().st_size > 1000
+    times = {path: path.stat().st_mtime_ns for path in output.rglob("manifest.json")}
+    again = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
+    assert again.returncode == 0
+    assert "8 jobs, 8 of them done before" in again.stdout
+    assert "[1 of" not in again.stdout
+    assert times == {path: path.stat().st_mtime_ns for path in output.rglob("manifest.json")}
+    # The commands can be run alone: one that is done says so.
+    line = next(line for line in Study(study, str(output), grid).jobs() if line.name == "windows/train").command
+    alone = run(line[1], *line[2:])
+    assert "finished before, nothing to do" in alone.stdout
+    # A result that is gone is made again, with what follows from it; a changed entry is asked about by its script.
+    changed = dict(SMALL, windows=SMALL["windows"] | {"valid": {"input": "builtin:sums:lines=61", "split": "valid"}})
+    jobs = Study(saved(tmp_path, changed), str(output), grid).jobs()
+    left = [job.name for job in run_study.forget_stale(Study(study, str(output), grid), jobs)]
+    assert left == [job.name for job in jobs if job.name not in ("windows/train",)]
+    refused = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
+    assert refused.returncode == 2
+    assert "see --overwrite" in refused.stderr
+    assert "windows/valid did not end well" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("windows:\n  a: {input: x, split: train, colour: red}\n", "line 2: windows.a: "),
+        ("windows:\n  a: {input: x}\n", "line 2: windows.a: 'split' is a required property"),
+        ("window:\n  a: {input: x, split: train}\n", "line 1: "),
+        ("title: nothing\n", "there is nothing to do in it"),
+        (
+            "windows:\n  a: {input: '${CORPUS}', split: train}\n  b: {input: ${OTHER}, split: x}\n",
+            "line 3: say what OTHER",
+        ),
+        (
+            "language_models:\n  a: {train: w, valid: w, init: b}\n  b: {train: w, valid: w, init: a}\n",
+            "needs itself",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_study_is_said_with_its_line(text, message, tmp_path):
+    (tmp_path / "study.yaml").write_text(text)
+    with pytest.raises(UserError) as error:
+        Study(str(tmp_path / "study.yaml"), "out", {"CORPUS": "x"}).jobs()
+    assert message in str(error.value)
+
+
+def test_the_schema_knows_every_section():
+    study = json.loads((ROOT / "schemas/study.schema.json").read_text())
+    assert set(study["properties"]) == {*SECTIONS, "title"}
+
+
+def test_text_is_divided_once_and_for_all(tmp_path):
+    lines = [f"line {number} of a long text\n" for number in range(20_000)]
+    (tmp_path / "a.txt").write_text("".join(lines))
+    for name in ("one", "two"):
+        assert split_texts.main(["--input", f"{tmp_path}/a.txt", "--output", f"{tmp_path}/{name}"]) == 0
+    found = {}
+    for split in ("train", "valid", "test"):
+        text = (tmp_path / "one" / f"{split}.jsonl").read_text()
+        assert text == (tmp_path / "two" / f"{split}.jsonl").read_text()
+        found[split] = [json.loads(line)["text"] for line in text.splitlines()]
+    assert sorted("".join(chain(*found.values())).splitlines(keepends=True)) == sorted(lines)
+    assert 0.8 < len(found["train"]) / sum(map(len, found.values())) < 0.97
+    (tmp_path / "b.txt").write_text("short")
+    with pytest.raises(UserError, match="too little text"):
+        split_texts.main(["--input", f"{tmp_path}/b.txt", "--output", f"{tmp_path}/three"])
+
+
+def test_a_flag_with_several_values_is_given_several_times(tmp_path):
+    content = {"windows": {"both": {"input": ["a.txt", "b.txt"], "split": "train", "deduplicate": True}}}
+    (job, _) = Study(saved(tmp_path, content), "out").jobs()
+    assert job.shown == (
+        "python pipeline/make_windows.py --input a.txt --input b.txt --split train --deduplicate "
+        "--output out/windows/both"
+    )
