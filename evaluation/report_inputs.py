@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from xml.etree import ElementTree
 
 import jsonschema
 import numpy as np
@@ -176,6 +177,16 @@ def _samples(url: str) -> Found:
     return "samples", content | {"settings": record.settings if record else {}}
 
 
+def _figure(url: str) -> Found:
+    """A figure that an analysis drew."""
+    drawn = files.read(url)
+    try:
+        ElementTree.fromstring(drawn)
+    except ElementTree.ParseError as error:
+        raise UserError(f"{url}: a broken figure ({error}): make it again") from None
+    return "figure", {"svg": drawn}
+
+
 def _detection(url: str) -> Found:
     """The summary beside a Parquet file of scores; other JSON files beside Parquet files are nobody's."""
     content = _parsed(url)
@@ -186,6 +197,7 @@ def _detection(url: str) -> Found:
 READERS: dict[str, Callable[[str], Found]] = {
     MANIFEST: _store,
     "config.json": _model,
+    "figure.svg": _figure,
     "samples.parquet": _samples,
     "bounds.json": _shaped("bounds", shapes.BOUNDS),
     "grid.json": _shaped("grid", shapes.GRID),

@@ -89,19 +89,18 @@ def main_table(results: Sequence[Result]) -> Table:
             key = (name, corpus_of(content), content["contexts"], value)
             if key not in seen:
                 number = Cell(in_perplexity(value), value, small=("exact",))
-                rows.append([words(name), *where, number, number, *[words(None)] * 3, words(result.name)])
+                rows.append([Cell(name, small=(result.name,)), *where, number, number, *[words(None)] * 3])
             seen.add(key)
         upper = Cell(in_perplexity(joint["upper"]), joint["upper"], small=("asymptotic",))
         rows.append(
             [
-                Cell(f"Joint: {base_of(content)} + {energy_of(content)}", tag="joint"),
+                Cell(f"Joint: {base_of(content)} + {energy_of(content)}", small=(result.name,), tag="joint"),
                 *where,
                 perplexity(joint["lower"]),
                 upper,
                 count(content["samples"]),
                 decimal(effective["median"]),
                 decimal(effective["least"]),
-                words(result.name),
             ]
         )
     columns = (
@@ -113,7 +112,6 @@ def main_table(results: Sequence[Result]) -> Table:
         "Samples",
         "Effective, median",
         "Effective, least",
-        "Result",
     )
     note = "Effective: how many equally weighted samples the weighted ones of a context are worth."
     return Table("Test perplexity", columns, rows, [note])
@@ -157,7 +155,7 @@ def bounds_section(found: Findings) -> Section:
 
 def title_of(result: Result) -> str:
     content = result.content
-    return f"{corpus_of(content)}: {base_of(content)} + {energy_of(content)}"
+    return f"{corpus_of(content)}, {base_of(content)} + {energy_of(content)} ({result.name})"
 
 
 def curve_blocks(result: Result) -> list[Block]:

@@ -22,7 +22,7 @@ from evaluation.report_inputs import Findings, Result
 from pipeline import files
 from pipeline.errors import UserError
 
-MOST_ROWS = 12  # of a table that is shown unfolded
+MOST_ROWS = 30  # of a table that is shown unfolded
 TRAIN_LM = "deepspeed training/train_lm.py --preset NAME --train WINDOWS --valid WINDOWS --output MODEL"
 TRAIN_ENERGY = "deepspeed training/train_energy.py --preset NAME --train NEGATIVES --valid NEGATIVES --output MODEL"
 MAKE_WINDOWS = "python pipeline/make_windows.py --input TEXTS --split test --output STORE"

@@ -25,7 +25,6 @@ from evaluation.report_figures import embedded, is_wide
 from evaluation.report_inputs import Findings, Result
 from evaluation.report_perplexity import folded_if_long
 from evaluation.report_runs import rule_of
-from pipeline import files
 
 WHO = (
     ("real", "The real one", "real"),
@@ -40,8 +39,9 @@ ABBREVIATIONS = {"auroc", "nll"}
 def analyses_section(found: Findings) -> Section:
     blocks: list[Block] = []
     there = found.of("analysis")
+    figures = {result.path: result.content["svg"] for result in found.of("figure")}
     for result in there:
-        blocks += analysis_blocks(result)
+        blocks += analysis_blocks(result, figures.get(result.path))
     names = {result.content["analysis"] for result in there}
     if lacking := {name: command for name, command in analyses().items() if name not in names}:
         what = f"No analyses of these kinds: {', '.join(name.replace('_', ' ') for name in lacking)}."
@@ -49,17 +49,15 @@ def analyses_section(found: Findings) -> Section:
     return Section("analyses", "Analyses", blocks)
 
 
-def analysis_blocks(result: Result) -> list[Block]:
+def analysis_blocks(result: Result, figure: bytes | None) -> list[Block]:
     content = result.content
     blocks: list[Block] = [Heading(content["title"])]
-    svg = files.join(result.path, "figure.svg")
-    if files.is_file(svg):
-        drawn = files.read(svg)
+    if figure:
         caption = content.get("description") or content["title"]
-        blocks.append(Picture(embedded(drawn), alt_of(content), caption, is_wide(drawn)))
+        blocks.append(Picture(embedded(figure), alt_of(content), caption, is_wide(figure)))
     else:
         command = analyses().get(content["analysis"], "")
-        blocks.append(Missing(f"{result.path} has no figure.svg.", [command]))
+        blocks.append(Missing(f"{result.path} has no figure.svg that can be read.", [command]))
     blocks += folded_if_long(table_of(f"{content['title']} ({result.name})", content["rows"]))
     if examples := content.get("examples"):
         table = table_of(f"Examples: {content['title']} ({result.name})", examples)

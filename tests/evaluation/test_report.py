@@ -257,6 +257,17 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_shown(results, tmp_path):
     assert page.table("Test perplexity")
 
 
+def test_an_analysis_with_a_broken_figure_keeps_its_numbers(results, tmp_path):
+    shutil.copytree(results / "results/densities", tmp_path / "densities")
+    figure = tmp_path / "densities/figure.svg"
+    figure.write_bytes(figure.read_bytes()[:1000])
+    assert report.main(["--input", str(tmp_path), "--output", str(tmp_path / "report.html")]) == 1
+    page = Page((tmp_path / "report.html").read_text())
+    assert "densities/figure.svg: a broken figure" in page.text
+    assert "has no figure.svg that can be read" in page.text
+    assert len(page.table("Log-probability of real completions")) == 3
+
+
 def test_bad_input_is_named(results, tmp_path):
     (tmp_path / "empty").mkdir()
     output = str(tmp_path / "report.html")
