@@ -16,6 +16,7 @@ from evaluation.report_blocks import (
     Words,
     anything,
     decimal,
+    digest,
     listed,
     times,
     words,
@@ -33,6 +34,7 @@ WHO = (
     ("worst", "Highest energy", "worst"),
 )
 NUMBERS_IN_ALT = 6
+LINES = 5  # of a list in an example
 ABBREVIATIONS = {"auroc", "nll"}
 
 
@@ -60,7 +62,7 @@ def analysis_blocks(result: Result, figure: bytes | None) -> list[Block]:
         blocks.append(Missing(f"{result.path} has no figure.svg that can be read.", [command]))
     blocks += folded_if_long(table_of(f"{content['title']} ({result.name})", content["rows"]))
     if examples := content.get("examples"):
-        table = table_of(f"Examples: {content['title']} ({result.name})", examples)
+        table = examples_table(f"Examples: {content['title']} ({result.name})", examples)
         blocks.append(Folded(times(len(examples), "example"), [table]))
     return blocks
 
@@ -70,6 +72,33 @@ def table_of(caption: str, rows: list[dict[str, Any]]) -> Table:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     cells = [[anything(row.get(name)) for name in columns] for row in rows]
     return Table(caption, [in_words(name) for name in columns], cells)
+
+
+def examples_table(caption: str, examples: list[dict[str, Any]]) -> Table:
+    """As above; a list within a row has a line for each of its first entries, whose parts the column's head names."""
+    columns = list(dict.fromkeys(name for row in examples for name in row))
+    heads = []
+    for name in columns:
+        entries: list[Any] = next((row[name] for row in examples if isinstance(row.get(name), list) and row[name]), [])
+        parts = f": {' · '.join(entries[0])}" if entries and isinstance(entries[0], dict) else ""
+        heads.append(in_words(name) + parts)
+    cells = [[example_cell(name, row.get(name)) for name in columns] for row in examples]
+    return Table(caption, heads, cells)
+
+
+def example_cell(name: str, value: Any) -> Cell:
+    if name == "window_id":
+        return digest(str(value))
+    if not isinstance(value, list):
+        return anything(value)
+    lines = [
+        " · ".join(
+            anything(part).text.replace("\n", "↵") for part in (entry.values() if isinstance(entry, dict) else [entry])
+        )
+        for entry in value[:LINES]
+    ]
+    more = (f"and {len(value) - LINES} more",) if len(value) > LINES else ()
+    return Cell("\n".join(lines), small=more, code=True)
 
 
 def in_words(name: str) -> str:

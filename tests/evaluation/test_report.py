@@ -302,6 +302,17 @@ def test_tables_of_human_studies_and_of_detection_are_shown(tmp_path):
     assert "1 text without a score" in page.text
 
 
+def test_examples_of_an_analysis_have_a_line_for_each_entry(tmp_path):
+    replaced = [{"position": 13, "old": "\n", "new": "7"}] * 7
+    examples = [{"window_id": "0123456789abcdef", "after": "8<3", "score": -1.5, "replaced": replaced}]
+    content = {"analysis": "gradient_replacement", "title": "Replaced", "rows": [{"text": "real", "windows": 1}]}
+    (tmp_path / "analysis.json").write_text(json.dumps(content | {"examples": examples}))
+    report.main(["--input", str(tmp_path), "--output", str(tmp_path / "report.html")])
+    head, row = Page((tmp_path / "report.html").read_text()).table("Examples: Replaced")
+    assert head == ["Window id", "After", "Score", "Replaced: position · old · new"]
+    assert row == ["0123456789ab", "8<3", "−1.5", " ".join(["13 · ↵ · 7"] * 5) + " and 2 more"]
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A headless Chromium: the machine's, or playwright's own."""
