@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -74,6 +75,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--generator",
         metavar="NAME",
         help="what generated the others, for later tables (default: small-117M-k40, of small-117M-k40.train.jsonl)",
+    )
+    texts.add_argument(
+        "--architecture",
+        metavar="NAME",
+        help="of the generator, whatever its sampling (default: small-117M, of small-117M-k40)",
     )
     texts.add_argument("--text_field", default="text", help="field or column that holds the text (default: text)")
     texts.add_argument("--encoding", default="utf-8", help="of text and JSON files (default: utf-8)")
@@ -141,6 +147,7 @@ def settle_names(options: argparse.Namespace, sources: dict[str, list[Source]]) 
             setattr(options, flag, found.pop())
         if not getattr(options, flag) or not getattr(options, flag).isprintable():
             raise UserError(f"--{flag} {getattr(options, flag)!r}: it must have characters that can be printed")
+    options.architecture = options.architecture or re.sub(r"-k\d+$", "", options.generator)
 
 
 def named(url: str) -> tuple[str | None, str | None]:
@@ -151,7 +158,7 @@ def named(url: str) -> tuple[str | None, str | None]:
 
 def settings_of(options: argparse.Namespace, sources: dict[str, list[Source]], encoder: TextEncoder) -> dict[str, Any]:
     """Every setting that the rows depend on; those that mined stores have too have the same names."""
-    names = ("corpus", "split", "seed", "surplus", "text_field", "encoding", "generator")
+    names = ("corpus", "split", "seed", "surplus", "text_field", "encoding", "generator", "architecture")
     return {name: getattr(options, name) for name in names} | {
         "window": options.block,
         "context_lengths": [0],
@@ -269,7 +276,7 @@ def manifest_of(
             "name": options.generator,
             "path": ",".join(survey.source.url for survey in surveys["generated"]),
             "digest": hashlib.sha256(texts.encode()).hexdigest(),
-            "architecture": options.generator,
+            "architecture": options.architecture,
             "training_corpus": None,
             "training_seed": None,
             "direction": LEFT_TO_RIGHT,

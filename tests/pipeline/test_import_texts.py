@@ -107,7 +107,7 @@ def test_the_manifest_says_what_the_texts_are(wild):
     manifest = wild["train"].manifest
     assert (manifest.settings["corpus"], manifest.settings["split"]) == ("webtext", "train")
     assert (manifest.settings["window"], manifest.settings["context_lengths"]) == (BLOCK, [0])
-    assert manifest.generator["name"] == manifest.generator["architecture"] == "small-117M-k40"
+    assert (manifest.generator["name"], manifest.generator["architecture"]) == ("small-117M-k40", "small-117M")
     assert manifest.generator["direction"] == "left_to_right"
     assert [Path(entry["file"]).name for entry in manifest.inputs] == [
         "webtext.train.jsonl",
