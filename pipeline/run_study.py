@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 
 import yaml
+from tqdm import tqdm
 
 from pipeline import files
 from pipeline.command_line import Parser
@@ -26,6 +27,8 @@ from pipeline.study import ROOT, Job, Study
 SNAKEFILE = os.path.join(ROOT, "pipeline", "Snakefile")
 # Our scripts hold their own locks and finish their own files. Snakemake decides by time alone; changed commands are
 # noticed here, before it starts.
+BAR = "{n_fmt} of {total_fmt} jobs, {elapsed} {postfix}"
+LAST_WORDS = 8  # lines that a job's output ends with: our scripts say there what they made
 ALWAYS = ["--nolock", "--rerun-incomplete", "--rerun-triggers", "mtime", "--quiet", "all"]
 
 
@@ -41,12 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{study.title}: {len(jobs)} jobs, {len(jobs) - len(left)} of them done before", flush=True)
     start = time.monotonic()
     if left:
-        run(options, rest, study)
+        run(options, rest, study, left)
     missing = [job for job in jobs if not os.path.exists(marker(study.output, job))]
     if missing:
         failed = next(job for job in missing if not set(job.needs) & {job.name for job in missing})
+        print(last_lines(log_of(study.output, failed), 20), file=sys.stderr)
         raise UserError(
-            f"{failed.name} did not end well, {len(missing)} of {len(jobs)} jobs are left; its command: {failed.shown}"
+            f"{failed.name} did not end well, {len(missing)} of {len(jobs)} jobs are left; its output is in "
+            f"{log_of(study.output, failed)}, its command: {failed.shown}"
         )
     print(f"\n{jobs[-1].makes}: written, {(time.monotonic() - start) / 60:.1f} minutes for {len(left)} jobs")
     return 0
@@ -74,6 +79,19 @@ def marker(output: str, job: Job) -> str:
     return os.path.join(output, ".done", job.name.replace("/", "."))
 
 
+def log_of(output: str, job: Job) -> str:
+    """What a job said."""
+    return os.path.join(output, "logs", f"{job.name.replace('/', '.')}.log")
+
+
+def last_lines(path: str, count: int) -> str:
+    """The end of a log, without what would be drawn over it on a screen."""
+    if not os.path.exists(path):
+        return ""
+    lines = files.read(path).decode(errors="replace").splitlines()
+    return "\n".join(f"    {line.rstrip()}" for line in [line for line in lines if line.strip()][-count:])
+
+
 def forget_stale(study: Study, jobs: list[Job]) -> list[Job]:
     """Removes markers of jobs whose command has changed or whose result is gone; returns what is left to do."""
     left: list[Job] = []
@@ -86,14 +104,50 @@ def forget_stale(study: Study, jobs: list[Job]) -> list[Job]:
     return left
 
 
-def run(options: argparse.Namespace, rest: list[str], study: Study) -> None:
+def run(options: argparse.Namespace, rest: list[str], study: Study, left: list[Job]) -> None:
+    """Runs what is left and shows it: which jobs are at work, and of each that ends, how long it took and what came."""
     config = [f"study={os.path.abspath(options.study)}", f"output={options.output}"]
     if options.set:
         config.append(f"variables={yaml.safe_dump(options.set, default_flow_style=True, width=10**6).strip()}")
     command = [sys.executable, "-m", "snakemake", "--snakefile", SNAKEFILE, "--cores", str(options.cores)]
     # With the interpreter and the launcher that belong to the one that runs this.
     path = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
-    subprocess.run([*command, *ALWAYS, *rest, "--config", *config], env=os.environ | {"PATH": path}, check=False)
+    for job in left:
+        files.remove(log_of(study.output, job))
+    process = subprocess.Popen([*command, *ALWAYS, *rest, "--config", *config], env=os.environ | {"PATH": path})
+    try:
+        watch(process, study, left)
+    finally:
+        if process.poll() is None:
+            process.terminate()  # Snakemake ends its jobs, and they continue next time
+            process.wait()
+
+
+def watch(process: "subprocess.Popen[bytes]", study: Study, left: list[Job]) -> None:
+    """A line for every job that ends, with its last words; below, on a terminal, what those at work say now."""
+    waiting, started = list(left), dict[str, float]()
+    with tqdm(total=len(left), unit="job", dynamic_ncols=True, disable=None, bar_format=BAR) as bar:
+        while waiting:
+            ended = process.poll() is not None
+            now = time.monotonic()
+            for job in list(waiting):
+                if job.name not in started and os.path.exists(log_of(study.output, job)):
+                    started[job.name] = now
+                if os.path.exists(marker(study.output, job)):
+                    waiting.remove(job)
+                    bar.update()
+                    took = now - started.get(job.name, now)
+                    bar.write(f"[{len(left) - len(waiting)} of {len(left)}] {job.name}, {took:.0f} s")
+                    bar.write(last_lines(log_of(study.output, job), LAST_WORDS))
+            at_work = [job for job in waiting if job.name in started]
+            bar.set_postfix_str("; ".join(f"{job.name} {says(study, job)}" for job in at_work), refresh=True)
+            if ended:
+                break
+            time.sleep(0.3)
+
+
+def says(study: Study, job: Job) -> str:
+    return last_lines(log_of(study.output, job), 1).strip()[:60]
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def test_a_study_runs_is_killed_continues_and_does_nothing_twice(tmp_path):
     assert left == [job.name for job in jobs if job.name not in ("windows/train",)]
     refused = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
     assert refused.returncode == 2
-    assert "see --overwrite" in refused.stderr
+    assert "it was made with other settings" in refused.stderr
     assert "windows/valid did not end well" in refused.stderr
 
 
