@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 OUTPUT ?= $(if $(CORPUS),demo-text,demo)
+JOBS ?= 2
 STUDY = $(if $(CORPUS),studies/text.yaml --set 'CORPUS=$(CORPUS)',studies/demo.yaml)
 
 # DeepSpeed looks for an accelerator, and warns at length where there is none.
@@ -36,7 +37,7 @@ $(INSTALLED): pyproject.toml
 
 # Everything from text to a report; what was done before is not done again.
 demo: $(INSTALLED)
-	@$(BIN)/python pipeline/run_study.py --study $(STUDY) --output $(OUTPUT)
+	@$(BIN)/python pipeline/run_study.py --study $(STUDY) --output $(OUTPUT) --cores $(JOBS)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest

@@ -11,11 +11,14 @@ from it (its script may ask for another folder first). Snakemake runs the jobs; 
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
+import psutil
 import yaml
 from tqdm import tqdm
 
@@ -112,15 +115,31 @@ def run(options: argparse.Namespace, rest: list[str], study: Study, left: list[J
     command = [sys.executable, "-m", "snakemake", "--snakefile", SNAKEFILE, "--cores", str(options.cores)]
     # With the interpreter and the launcher that belong to the one that runs this.
     path = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
+    # Jobs side by side share the processors: each with threads for all of them would slow small networks tenfold.
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // options.cores))} if options.cores > 1 else {}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: the jobs end too, and continue next time
     for job in left:
         files.remove(log_of(study.output, job))
-    process = subprocess.Popen([*command, *ALWAYS, *rest, "--config", *config], env=os.environ | {"PATH": path})
+    process = subprocess.Popen(
+        [*command, *ALWAYS, *rest, "--config", *config], env=threads | os.environ | {"PATH": path}
+    )
     try:
         watch(process, study, left)
     finally:
         if process.poll() is None:
-            process.terminate()  # Snakemake ends its jobs, and they continue next time
+            end_family(process.pid)
             process.wait()
+
+
+def end_family(pid: int) -> None:
+    """Ends Snakemake and all that it started: by itself it would wait for its jobs."""
+    family = [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]
+    for member in family:
+        with suppress(psutil.NoSuchProcess):
+            member.terminate()
+    for member in psutil.wait_procs(family, timeout=10)[1]:
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
 
 
 def watch(process: "subprocess.Popen[bytes]", study: Study, left: list[Job]) -> None:

@@ -191,7 +191,7 @@ class VllmEngine:
             raise UserError(f"{self.model.name}: vLLM cannot load it ({error}): use --engine torch") from error
 
     def _cpu_settings(self) -> dict[str, Any]:
-        import psutil  # type: ignore[import-untyped]
+        import psutil
         from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
         config = self.model.config
