@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 import schemas
 from pipeline.errors import UserError
@@ -160,7 +161,13 @@ class Study:
         words = ["deepspeed", "--log_level", "error", script] if kind.deepspeed else ["python", script]
         ranks = flags.pop("ranks", None)
         if kind.deepspeed and ranks:
-            words[1:1] = ["--num_accelerators", str(ranks)]
+            # Trainings side by side meet at ports of their own.
+            words[1:1] = [
+                "--num_accelerators",
+                str(ranks),
+                "--master_port",
+                str(20_000 + crc32(name.encode()) % 10_000),
+            ]
         if section == "grids":
             return self.grid(name, flags)
         for flag, value in flags.items():
