@@ -99,7 +99,8 @@ def checks(gold: Source, names: list[str], count: int, shuffled: bool, rng: rand
         if shuffled:
             words = decoy.split()
             rng.shuffle(words)
-            decoy = " ".join(words)
+            start = real.completion[: len(real.completion) - len(real.completion.lstrip())]
+            decoy = start + " ".join(words)  # a space or its absence must not give the answer away
         yield Comparison(CHECK, name, real.context, real.completion, decoy, GOLD, DECOY)
 
 

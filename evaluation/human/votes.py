@@ -27,10 +27,10 @@ class Record:
 def records(study: Study) -> list[Record]:
     """Votes on items, in the order in which they came; those of pages with a failed check are among them."""
     rows = study.reader.execute(
-        "SELECT rater.code, page.id, comparison.id, window_id, choice, "
-        "CASE choice WHEN 'left' THEN left_source ELSE right_source END, passed, sent "
+        "SELECT rater.code AS rater, page.id AS page, comparison.id AS comparison, window_id, choice, "
+        "CASE choice WHEN 'left' THEN left_source ELSE right_source END AS preferred, passed AS check_passed, sent "
         "FROM slot JOIN page ON page.id = page JOIN rater ON rater.id = page.rater "
         "JOIN comparison ON comparison.id = comparison "
         "WHERE slot.kind = 'item' AND page.state = 'sent' ORDER BY sent, page.id, place"
     )
-    return [Record(*known, bool(passed), sent) for *known, passed, sent in rows]
+    return [Record(**dict(row) | {"check_passed": bool(row["check_passed"])}) for row in rows]

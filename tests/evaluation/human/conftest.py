@@ -19,20 +19,7 @@ from evaluation.human.links import Rater, find_rater
 from evaluation.human.study import Study
 from tests.conftest import command, free_port, serving
 
-SUBJECTS = [
-    "harbour",
-    "council",
-    "orchard",
-    "library",
-    "railway",
-    "museum",
-    "bakery",
-    "island",
-    "theatre",
-    "river",
-    "market",
-    "school",
-]
+SUBJECTS = ["harbour", "council", "orchard", "library", "railway", "museum", "bakery", "island", "theatre", "river"]
 HARD = [
     "<script>document.title = 'taken over'</script><img src=x onerror=\"document.title='taken over'\">",
     "“Quotes”, 'single', \"double\" & an ampersand; {{ 7 * 7 }} {% raw %}",
@@ -41,15 +28,8 @@ HARD = [
     "\u202eright to left\u202c, a bell \x07, 中文 and naïve café",
 ]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-CHROMIUM = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+CHROMIUM += ["--disable-component-update", "--disable-sync"]
 
 
 def write_samples(folder: Path, count: int) -> Path:
