@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import sqlite3
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import uvicorn
 
 from evaluation.human import prepare
+from evaluation.human.guards import Pace
 from evaluation.human.links import Rater, find_rater
+from evaluation.human.rating_site import create_app
 from evaluation.human.study import Study
 from tests.conftest import command, free_port, serving
 
@@ -115,6 +120,23 @@ def served(path: Path, *flags: str) -> Iterator[str]:
     port = free_port()
     with serving(command("evaluation/human/serve.py", "--study", path, "--port", str(port), *flags), port):
         yield f"http://localhost:{port}"
+
+
+@contextmanager
+def served_here(path: Path, of_raters: int = 120, of_strangers: int = 60) -> Iterator[str]:
+    """The same server in a thread of this process, which starts at once."""
+    port = free_port()
+    app = create_app(Study(str(path)), Pace(of_raters, of_strangers))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", access_log=False))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://localhost:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 @pytest.fixture(scope="session")

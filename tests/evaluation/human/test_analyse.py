@@ -4,6 +4,7 @@ import json
 import random
 from collections import defaultdict
 
+import jsonschema
 import pyarrow.parquet as pq
 import pytest
 from scipy.stats import binom, binomtest
@@ -72,8 +73,6 @@ def test_rates_and_p_values_are_those_of_a_direct_computation(prepared, tmp_path
 
 
 def test_the_report_can_show_it(prepared, tmp_path):
-    import jsonschema
-
     study = prepared("--qualification_items 0")
     simulate(study, 0, random.Random(0), 0.0, 0.5)
     analyse.main(["--study", str(study.path), "--output", str(tmp_path / "out")])
@@ -81,14 +80,14 @@ def test_the_report_can_show_it(prepared, tmp_path):
 
 
 def test_a_known_preference_is_recovered(prepared, tmp_path):
-    study = prepared("--items 300 --votes 3 --qualification_items 0 --raters 3 --checks 100", contexts=420)
+    study = prepared("--items 240 --votes 3 --qualification_items 0 --raters 3 --checks 80", contexts=330)
     rng = random.Random(7)
     for number in range(3):
         simulate(study, number, rng, careless=0.0, prefers_2=0.6)
     analyse.main(["--study", str(study.path), "--output", str(tmp_path / "out")])
     (found,) = json.loads((tmp_path / "out/human.json").read_text())["studies"]
     majority = binom.sf(1, 3, 0.6)  # two or three of three
-    assert binomtest(found["rates"][0]["wins"], 300, majority).pvalue > 0.01
+    assert binomtest(found["rates"][0]["wins"], 240, majority).pvalue > 0.01
     assert found["rates"][0]["low"] < majority < found["rates"][0]["high"]
     assert found["rates"][0]["p_value"] < 0.001
     assert abs(found["alpha"] - (1 - 0.48 / 0.48)) < 0.1  # votes are independent, so agreement is chance's
@@ -107,15 +106,15 @@ def test_random_raters_are_dropped_as_often_as_theory_says(prepared):
 
 
 def test_random_raters_qualify_as_often_as_theory_says(prepared):
-    study = prepared("--items 3 --votes 1 --qualification_items 12 --raters 200")
+    study = prepared("--items 3 --votes 1 --qualification_items 12 --raters 100")
     rng = random.Random(5)
     with study.study.writing() as connection:
         connection.execute("UPDATE comparison SET free = 0")  # the qualification is all that there is
-    for number in range(200):
+    for number in range(100):
         simulate(study, number, rng, careless=1.0, prefers_2=0.5)
     passed = study.one("SELECT count(*) FROM rater WHERE state = 'rating'")
-    assert study.one("SELECT count(*) FROM rater WHERE state = 'declined'") == 200 - passed
-    assert binomtest(passed, 200, binom.sf(8, 12, 0.5)).pvalue > 0.01  # nine or more of twelve
+    assert study.one("SELECT count(*) FROM rater WHERE state = 'declined'") == 100 - passed
+    assert binomtest(passed, 100, binom.sf(8, 12, 0.5)).pvalue > 0.01  # nine or more of twelve
 
 
 def test_ties_and_items_without_votes():

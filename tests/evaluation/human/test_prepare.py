@@ -145,9 +145,8 @@ def test_votes_are_not_overwritten(prepared):
 
 def test_commands_end_with_one_line_and_code_2(tmp_path):
     (tmp_path / "text.db").write_text("no database, but long enough to be read as if it were one" * 20)
-    for script, path in (("serve", "nothing.db"), ("analyse", "text.db"), ("export", "text.db")):
-        more = {"serve": [], "analyse": ["--output", tmp_path / "out"], "export": ["--votes", tmp_path / "v.csv"]}
-        ended = run(f"evaluation/human/{script}.py", "--study", tmp_path / path, *more[script])
+    for script, path, *more in (("serve", "nothing.db"), ("export", "text.db", "--votes", tmp_path / "votes.csv")):
+        ended = run(f"evaluation/human/{script}.py", "--study", tmp_path / path, *more)
         assert ended.returncode == 2
         assert ended.stderr.startswith("error: --study")
         assert ended.stderr.count("\n") == 1
