@@ -48,7 +48,7 @@ def page_for(study: Study, rater: Rater, now: float) -> Page | None:
     row = unfinished(study.reader, rater)
     lease = float(study.settings["lease_seconds"])
     if row is None or row["state"] != "open" or row["lease_until"] - now < lease / 2:
-        with study.writing() as connection:
+        with study.writing(votes=False) as connection:
             row = unfinished(connection, rater)  # another tab may have been faster
             if row is not None and not hold(connection, row, now + lease):
                 row = None

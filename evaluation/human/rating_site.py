@@ -1,5 +1,6 @@
 """The site: a rater's way from the personal link to the last page, and the organiser's overview. No JavaScript."""
 
+import re
 import time
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from evaluation.report_blocks import visible
 
 SESSION, ORGANISER = "session", "organiser"
 MOST_FIELDS = 20
+UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 async def form_of(request: Request) -> FormData:
@@ -65,7 +67,7 @@ class Site:
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
-            finalize=lambda value: visible(value) if type(value) is str else value,
+            finalize=lambda value: visible(value) if type(value) is str and UNSHOWABLE.search(value) else value,
         )
 
     # What raters see

@@ -1,6 +1,6 @@
 """How long raters wait for the rating site when a hundred of them are at work, and how many pages it can take.
 
-The site is a process of its own; its raters are another, on the same machine. A rater here takes up to ten seconds for
+The site is a process of its own; its raters are another, on the same machine. A rater here takes up to six seconds for
 a page of four comparisons, which is faster than anyone reads. In the second part nobody pauses at all.
 """
 
@@ -22,7 +22,7 @@ from tests.conftest import command, free_port, serving
 from tests.evaluation.human.conftest import Prepared, write_samples
 from tests.evaluation.human.crowd import Crowd
 
-RATERS, PAUSE, PAGES = 100, 10.0, 3
+RATERS, PAUSE, PAGES = 100, 6.0, 3
 TARGET = 0.2  # seconds, 95th percentile
 
 
