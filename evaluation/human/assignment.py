@@ -2,6 +2,7 @@
 
 import random
 import sqlite3
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,14 +124,15 @@ def tests_for(connection: sqlite3.Connection, rater: Rater) -> list[int]:
 
 def check_for(connection: sqlite3.Connection, rater: Rater) -> int:
     """The check that this rater has seen least often; different raters begin at different ones."""
-    rows = connection.execute(
-        "SELECT comparison.id, count(slot.page) FROM comparison "
-        "LEFT JOIN slot ON slot.comparison = comparison.id AND slot.rater = ? "
-        "WHERE comparison.kind = 'check' GROUP BY comparison.id",
-        (rater.id,),
-    ).fetchall()
-    turn = {number: (place - rater.id * 7) % len(rows) for place, (number, _) in enumerate(rows)}
-    return min(((seen, turn[number], number) for number, seen in rows))[2]
+    checks = [number for (number,) in connection.execute("SELECT id FROM comparison WHERE kind = 'check' ORDER BY id")]
+    seen = Counter(
+        number
+        for (number,) in connection.execute(
+            "SELECT comparison FROM slot WHERE rater = ? AND kind = 'check'", (rater.id,)
+        )
+    )
+    first = rater.id * 7 % len(checks)
+    return min(checks[first:] + checks[:first], key=lambda number: seen[number])
 
 
 def take(connection: sqlite3.Connection, items: list[int]) -> None:

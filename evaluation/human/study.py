@@ -58,7 +58,7 @@ CREATE INDEX waiting ON comparison (kind, free);
 CREATE INDEX leases ON page (state, lease_until);
 CREATE UNIQUE INDEX one_unfinished_page ON page (rater) WHERE state != 'sent';
 CREATE UNIQUE INDEX one_vote ON slot (rater, comparison) WHERE kind != 'check';
-CREATE INDEX seen ON slot (rater, kind);
+CREATE INDEX seen ON slot (rater, kind, comparison);
 """
 
 

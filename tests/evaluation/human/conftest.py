@@ -139,7 +139,7 @@ def served_here(path: Path, of_raters: int = 120, of_strangers: int = 60) -> Ite
         thread.join()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
     with api.sync_playwright() as playwright:

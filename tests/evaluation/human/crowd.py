@@ -3,6 +3,7 @@
 import asyncio
 import random
 import ssl
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,7 +30,9 @@ class Crowd:
     refused: list[int] = field(default_factory=list)
 
     def run(self) -> None:
-        asyncio.run(self._everyone())
+        thread = threading.Thread(target=lambda: asyncio.run(self._everyone()))  # here a browser's loop may be running
+        thread.start()
+        thread.join()
 
     async def _everyone(self) -> None:
         await asyncio.gather(*(self._rater(number, link) for number, link in enumerate(self.links)))

@@ -36,11 +36,18 @@ class Rating:
     def begin(self, number: int, **options: Any) -> Any:
         """Through the instructions and the qualification."""
         page = self.open(self.study.links[number], **options)
-        page.get_by_role("button", name="Begin").click()
+        press(page, "Begin")
         self.choose(page)
-        page.get_by_role("button", name="Send").click()
+        press(page, "Send")
         page.get_by_role("link", name="Continue").click()
+        page.wait_for_load_state()
         return page
+
+
+def press(page: Any, button: str) -> None:
+    """And wait for the page that follows."""
+    with page.expect_navigation():
+        page.get_by_role("button", name=button).click()
 
 
 @pytest.fixture
@@ -62,7 +69,7 @@ def test_from_the_link_to_the_end_without_scripts(rating):
         assert page.get_by_role("radio").count() == 8
         assert f"{4 * pages} of at most {16}" in page.get_by_role("progressbar").locator("..").inner_text()
         rating.choose(page)
-        page.get_by_role("button", name="Send").click()
+        press(page, "Send")
         pages += 1
     assert pages == 4
     assert "that is all for now" in page.get_by_role("heading", level=1).inner_text()
@@ -78,16 +85,16 @@ def test_no_text_of_the_study_is_ever_run(rating):
         assert page.locator("main script, main img").count() == 0
         assert page.title().startswith("Study")
         rating.choose(page)
-        page.get_by_role("button", name="Send").click()
+        press(page, "Send")
     assert "<script>document.title = 'taken over'</script>" in shown
     assert "{{ 7 * 7 }}" in shown
 
 
 def test_who_fails_the_qualification_is_thanked(rating):
     page = rating.open(rating.study.links[0])
-    page.get_by_role("button", name="Begin").click()
+    press(page, "Begin")
     rating.choose(page, lambda *_: "model")
-    page.get_by_role("button", name="Send").click()
+    press(page, "Send")
     assert "Thank you for taking part" in page.inner_text("h1")
     page.goto(rating.address + "/rate")
     assert page.get_by_role("radio").count() == 0
@@ -96,7 +103,7 @@ def test_who_fails_the_qualification_is_thanked(rating):
 def test_a_failed_check_is_noted_and_not_shown(rating):
     page = rating.begin(0)
     rating.choose(page, lambda _, sources: "decoy" if "decoy" in sources else "model1")
-    page.get_by_role("button", name="Send").click()
+    press(page, "Send")
     assert page.get_by_role("radio").count() == 8
     assert rating.study.one("SELECT passed FROM page WHERE kind = 'rating' AND state = 'sent'") == 0
 
@@ -104,7 +111,7 @@ def test_a_failed_check_is_noted_and_not_shown(rating):
 def test_pause_and_return_with_another_browser(rating):
     page = rating.begin(0)
     page.check("#right_2")
-    page.get_by_role("button", name="pause").click()
+    press(page, "pause")
     assert "noted" in page.inner_text("h1")
     other = rating.open(rating.study.links[0])
     assert "Welcome back" in other.inner_text("main") or "first part" in other.inner_text("main")
@@ -119,14 +126,14 @@ def test_back_button_double_click_and_two_tabs_count_once(rating):
     tab.goto(rating.address + "/rate")
     for window in (page, tab):
         rating.choose(window)
-    page.get_by_role("button", name="Send").dblclick()
-    page.wait_for_load_state()
-    tab.get_by_role("button", name="Send").click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Send").dblclick()
+    press(tab, "Send")
     assert rating.study.one("SELECT count(*) FROM page WHERE kind = 'rating' AND state = 'sent'") == 1
     page.goto(rating.address + "/rate")
     second = page.locator("input[name=page]").input_value()
     rating.choose(page)
-    page.get_by_role("button", name="Send").click()
+    press(page, "Send")
     page.go_back()  # asks the server again, which shows the page that is next
     assert page.locator("input[name=page]").input_value() != second
     assert rating.study.one("SELECT count(*) FROM page WHERE kind = 'rating' AND state = 'sent'") == 2
@@ -151,8 +158,8 @@ def test_with_the_keyboard_alone(rating):
         )  # one sees where one is
     page.keyboard.press("Tab")
     assert "Send" in page.evaluate("document.activeElement.textContent")
-    page.keyboard.press("Enter")
-    page.wait_for_load_state()
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
     rows = rating.study.study.reader.execute("SELECT place, choice FROM slot WHERE page = ?", (number,))
     assert dict(rows.fetchall()) == wanted
     assert rating.study.one("SELECT state FROM page WHERE id = ?", number) == "sent"
@@ -163,7 +170,7 @@ def test_what_is_missing_is_said_where_the_browser_does_not_say_it(rating):
     page.check("#left_1")
     page.eval_on_selector("form", "form => { form.noValidate = true; }")
     rating.wrong.clear()
-    page.get_by_role("button", name="Send").click()
+    press(page, "Send")
     assert page.get_by_role("alert").get_by_role("link").all_inner_texts() == [f"Comparison {n}" for n in (2, 3, 4)]
     assert page.is_checked("#left_1")
     page.get_by_role("alert").get_by_role("link").first.click()
@@ -189,7 +196,7 @@ def test_every_page_fits_its_window_and_reads_well_aloud(rating, width, scheme):
     examine(page)
     rating.choose(page)
     examine(page)
-    page.get_by_role("button", name="pause").click()
+    press(page, "pause")
     examine(page)
     page.goto(rating.address + "/nowhere")
     examine(page)
