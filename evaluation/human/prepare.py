@@ -21,9 +21,10 @@ from dataclasses import astuple
 from typing import Any
 
 from evaluation.human.design import ITEM, Comparison, Sizes, make_comparisons
-from evaluation.human.links import digest, invite, new_token, write_links
+from evaluation.human.links import Link, digest, invite, new_token, write_links
 from evaluation.human.sources import Source, context_lengths, read_gold, read_source
 from evaluation.human.study import Study, create
+from pipeline import files
 from pipeline.command_line import Parser
 from pipeline.errors import UserError, exit_with
 
@@ -37,10 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     base = read_source("--qualification", options.qualification) if options.qualification else first
     comparisons = make_comparisons(first, second, gold, base, sizes, options.decoys == "shuffled", options.seed)
     organiser = new_token()
-    study = write(options.output, comparisons, settings_of(options, arguments, first, second, organiser), options)
-    links = invite(study, options.raters, options.days, options.url, time.time())
+    links = write(options, comparisons, settings_of(options, arguments, first, second, organiser))
     write_links(f"{options.output}.links.csv", links)
-    describe(study, options, comparisons, f"{options.url.rstrip('/')}/o/{organiser}")
+    describe(Study(options.output), options, comparisons, f"{options.url.rstrip('/')}/o/{organiser}")
     return 0
 
 
@@ -105,15 +105,22 @@ def settings_of(
     }
 
 
-def write(path: str, comparisons: list[Comparison], settings: dict[str, Any], options: argparse.Namespace) -> Study:
-    study = create(path, settings)
+def write(options: argparse.Namespace, comparisons: list[Comparison], settings: dict[str, Any]) -> list[Link]:
+    """The whole study under another name first: what is killed half-way leaves no half of a study."""
+    temporary = f"{options.output}.tmp"
+    for name in (temporary, f"{temporary}-wal", f"{temporary}-shm"):
+        files.remove(name)
+    study = create(temporary, settings)
     with study.writing() as connection:
         connection.executemany(
             "INSERT INTO comparison (kind, window_id, context, left_text, right_text, left_source, right_source, free) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [(*astuple(one), options.votes if one.kind == ITEM else 0) for one in comparisons],
         )
-    return study
+    links = invite(study, options.raters, options.days, options.url, time.time())
+    study.close()
+    os.replace(temporary, options.output)
+    return links
 
 
 def describe(study: Study, options: argparse.Namespace, comparisons: list[Comparison], organiser: str) -> None:

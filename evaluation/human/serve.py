@@ -8,6 +8,7 @@ this machine alone unless --host says otherwise; for the open internet, put a pr
 """
 
 import argparse
+import socket
 import sys
 from collections.abc import Sequence
 
@@ -23,20 +24,27 @@ from pipeline.errors import UserError, exit_with
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(sys.argv[1:] if arguments is None else arguments)
     app = create_app(Study(options.study), Pace(options.requests_per_minute, options.strangers_per_minute))
+    listener = listen(options.host, options.port)
     print(f"study {options.study} on http://{options.host}:{options.port}", flush=True)
-    # No log of requests: personal links would be in it.
-    uvicorn.run(
+    config = uvicorn.Config(
         app,
-        host=options.host,
-        port=options.port,
-        access_log=False,
+        access_log=False,  # personal links would be in it
         log_level="warning",
         server_header=False,
         limit_concurrency=1000,
         timeout_keep_alive=30,
         forwarded_allow_ips=options.proxy,
     )
+    uvicorn.Server(config).run(sockets=[listener])
     return 0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise UserError(f"--host {host} --port {port}: {error.strerror}: choose another") from None
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -87,6 +87,11 @@ class Study:
             self._local.connection = connect(self.path)
         return self._local.connection
 
+    def close(self) -> None:
+        """Closes this thread's connection, which moves all that was written into the one file."""
+        self.reader.close()
+        del self._local.connection
+
     @contextmanager
     def writing(self, votes: bool = True) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it is kept when the block ends, nothing if it fails.
@@ -114,9 +119,7 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 def create(path: str, settings: dict[str, Any]) -> Study:
-    """An empty study; the file must not be there, for votes cannot be had a second time."""
-    if os.path.exists(path):
-        raise UserError(f"--output {path}: there is something already: choose another name, votes are not overwritten")
+    """An empty study."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     connection = connect(path)
     connection.execute("PRAGMA journal_mode = WAL")

@@ -68,7 +68,7 @@ def test_links_are_unguessable_private_and_not_in_the_study(prepared):
     tokens = [link.rsplit("/", 1)[1] for link in study.links]
     assert len(set(tokens)) == 50
     assert all(len(token) >= 32 for token in tokens)
-    content = study.path.read_bytes() + Path(f"{study.path}-wal").read_bytes()
+    content = study.path.read_bytes()
     assert not any(token.encode() in content for token in tokens)
     assert digest(tokens[0]).encode() in content
     assert stat.S_IMODE(Path(f"{study.path}.links.csv").stat().st_mode) == 0o600
@@ -137,8 +137,13 @@ def test_what_cannot_be_done_is_named(tmp_path, flags, words):
     assert not Path(tmp_path, "study.db").exists()
 
 
-def test_votes_are_not_overwritten(prepared):
+def test_votes_are_not_overwritten_and_leftovers_do_no_harm(prepared, tmp_path):
+    (tmp_path / "study.db.tmp").write_text("of a killed run")
     prepared()
+    assert sorted(path.name for path in tmp_path.glob("study.db*") if not path.name.endswith(("-wal", "-shm"))) == [
+        "study.db",
+        "study.db.links.csv",
+    ]
     with pytest.raises(UserError, match="there is something already"):
         prepared()
 

@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from evaluation.human import invite
+from evaluation.human.guards import MOST_KNOWN, LastMinute
+from tests.conftest import run
 from tests.evaluation.human.conftest import HARD, Prepared, attentive, served_here
 from tests.evaluation.human.visitor import Visitor
 
@@ -157,6 +159,37 @@ def test_guessing_is_slowed_down_and_raters_are_not_harmed_by_it(site):
     assert answers.count(404) == 40
     assert set(answers[40:]) == {429}
     assert says(Visitor(address, study.links[0]).open(), 200, "Begin")
+
+
+def test_the_pace_is_that_of_the_last_minute_and_forgets_who_has_gone():
+    pace = LastMinute(2)
+    assert [pace.allows("one", now) for now in (0.0, 30.0, 59.0, 60.0, 61.0, 90.0)] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+    for number in range(3 * MOST_KNOWN):
+        pace.allows(str(number), 100.0 + number)
+    assert len(pace._came) <= MOST_KNOWN + 1
+
+
+def test_a_new_link_to_the_overview_replaces_the_old_one(prepared, capsys):
+    study = prepared()
+    invite.main(["--study", str(study.path), "--organiser"])
+    path = "/o/" + capsys.readouterr().out.strip().rsplit("/", 1)[1]
+    with served_here(study.path) as address:
+        assert httpx.get(address + path).headers["location"] == "/overview"
+        assert says(httpx.get(address + "/o/" + study.overview.rsplit("/", 1)[1]), 404, "no such page")
+
+
+def test_a_port_that_is_taken_is_named(prepared):
+    with served_here((study := prepared()).path) as address:
+        ended = run("evaluation/human/serve.py", "--study", study.path, "--port", address.rsplit(":", 1)[1])
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "Address already in use" in ended.stderr
 
 
 def test_a_rater_in_a_great_hurry_is_asked_to_wait(prepared):
