@@ -167,7 +167,7 @@ def human_section(found: Findings) -> Section:
         rows = [[human_cell(row, columns, place) for place in range(len(columns))] for row in content["rows"]]
         blocks.append(Table(f"{content['title']} ({result.name})", columns, rows, noted(notes)))
     if not blocks:
-        blocks.append(Missing("No comparison by human readers: there is no human.json in these folders."))
+        blocks.append(Missing("No comparison by human readers: evaluation/human/prepare.py begins one."))
     return Section("human", "Human comparison", blocks)
 
 
