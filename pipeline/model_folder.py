@@ -82,7 +82,11 @@ def open_model_folder(name: str, kind: str = "model") -> ModelFolder:
 def _local_folder(name: str) -> str:
     if not files.is_local(name):
         return _from_bucket(name)
-    return name if os.path.isdir(name) else _from_hub(name)
+    if os.path.isdir(name):
+        return name
+    if os.path.isabs(name) or name.startswith((".", "~")) or name.count("/") > 1:  # what no hub name looks like
+        raise UserError(f"{name}: there is no such folder: check the path")
+    return _from_hub(name)
 
 
 def _from_bucket(url: str) -> str:

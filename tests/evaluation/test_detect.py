@@ -260,7 +260,7 @@ def test_what_cannot_work_is_one_line_and_exit_code_2(energies, tmp_path, capsys
     text = write(tmp_path / "texts.jsonl", ["a text"])
     good = {"energy": energies["linear"], "input": str(text), "output": str(tmp_path / "scores.parquet")}
     cases = [
-        ({"energy": str(tmp_path / "nowhere")}, "neither a model's folder nor a hub name"),
+        ({"energy": str(tmp_path / "nowhere")}, "there is no such folder"),
         ({"input": str(tmp_path / "nothing*.jsonl")}, "--input .*: no file matches"),
         ({"real": str(tmp_path / "nothing.jsonl")}, "--real .*: no file matches"),
         ({"real": str(text)}, "it is among the texts of --real too"),

@@ -171,7 +171,7 @@ def test_bad_input_is_named_and_leaves_nothing(negatives, stores, energies, tmp_
     cases = [
         ({"energy": str(other)}, f"{negatives.valid.path} and {other} have different vocabularies"),
         ({"energy": str(spoiled)}, "has values that are not finite numbers"),
-        ({"energy": str(tmp_path / "nowhere")}, "neither a model's folder nor a hub name"),
+        ({"energy": str(tmp_path / "nowhere")}, "there is no such folder"),
         ({"store": stores.valid.path}, "a store of windows, but one of negatives is needed"),
         ({"batch_size": "0"}, "--batch_size 0: at least 1"),
         ({"worker": "2"}, "unknown option --worker"),
