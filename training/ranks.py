@@ -47,9 +47,8 @@ def start() -> None:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
         if "OMP_NUM_THREADS" not in os.environ:  # the ranks of a machine divide its cores
             torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // int(os.environ.get(LOCAL_RANKS, 1))))
-    if (
-        ranks() == 1 and not torch.distributed.is_initialized()
-    ):  # alone, also below the launcher: nobody to meet, so no port that somebody else could take
+    # Alone, also below the launcher, there is nobody to meet, and no port is needed that somebody else could take.
+    if ranks() == 1 and not torch.distributed.is_initialized():
         alone = {RANK: "0", RANKS: "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
         os.environ.update(alone | {"LOCAL_RANK": os.environ.get("LOCAL_RANK", "0")})
         backend = "nccl" if torch.cuda.is_available() else "gloo"
