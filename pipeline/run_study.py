@@ -50,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run(options, rest, study, left)
     missing = [job for job in jobs if not os.path.exists(marker(study.output, job))]
     if missing:
-        failed = next(job for job in missing if not set(job.needs) & {job.name for job in missing})
+        # Those that began and did not end; if there is none, one that could have begun.
+        began = [job for job in missing if os.path.exists(log_of(study.output, job))]
+        failed = (began or [job for job in missing if not set(job.needs) & {job.name for job in missing}])[0]
         print(last_lines(log_of(study.output, failed), 20), file=sys.stderr)
         raise UserError(
             f"{failed.name} did not end well, {len(missing)} of {len(jobs)} jobs are left; its output is in "
