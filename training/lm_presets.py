@@ -23,7 +23,6 @@ BALM_24L = Recipe(max_lr=3e-4, batch_size=28 * 64, warmup_steps=2_000, max_steps
 RALM = Recipe(max_lr=1e-4, batch_size=64 * 64, warmup_steps=2_000, max_steps=180_000, max_grad_norm=10)
 RALM_24L = Recipe(max_lr=1.5e-4, batch_size=28 * 64, warmup_steps=1_000, max_steps=90_000, max_grad_norm=0.25)
 TINY = Recipe(max_lr=2e-3, batch_size=32, warmup_steps=100, max_steps=1_000, max_grad_norm=1)
-MICRO = Recipe(max_lr=4e-3, batch_size=128, warmup_steps=100, max_steps=1_500, max_grad_norm=1)
 NANO = Recipe(max_lr=5e-3, batch_size=256, warmup_steps=100, max_steps=2_000, max_grad_norm=1)
 
 # A vocabulary and a number of positions to a configuration; for RALM, its base model's configuration too.
@@ -89,7 +88,6 @@ PRESETS = {
     "ralm": Preset(ralm, RALM, needs_base=True),
     "ralm-24l": Preset(ralm, RALM_24L, needs_base=True),
     "transf-tiny": Preset(gpt2(4, 128, 4), TINY),
-    "transf-micro": Preset(gpt2(2, 64, 2), MICRO),
     "transf-nano": Preset(gpt2(2, 32, 1), NANO),
     "conv-tiny": Preset(conv(64, 128, 6), TINY),
     "balm-tiny": Preset(gpt2(4, 192, 6), TINY),
