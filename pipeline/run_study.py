@@ -28,10 +28,10 @@ from pipeline.errors import UserError, exit_with
 from pipeline.study import ROOT, Job, Study
 
 SNAKEFILE = os.path.join(ROOT, "pipeline", "Snakefile")
-# Our scripts hold their own locks and finish their own files. Snakemake decides by time alone; changed commands are
-# noticed here, before it starts.
 BAR = "{n_fmt} of {total_fmt} jobs, {elapsed} {postfix}"
 LAST_WORDS = 8  # lines that a job's output ends with: our scripts say there what they made
+# Our scripts hold their own locks and finish their own files. Snakemake decides by time alone; changed commands are
+# noticed here, before it starts.
 ALWAYS = ["--nolock", "--rerun-incomplete", "--rerun-triggers", "mtime", "--quiet", "all"]
 
 
