@@ -43,7 +43,7 @@ LETTERS = dict(zip((*SETTINGS, UNKNOWN), "iacw?", strict=True))
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     description = read_grid(options.grid)
-    grid = Grid(description, options.root, options.energies or files.join(options.output, "energies"))
+    grid = Grid(options.root, options.energies or files.join(options.output, "energies"))
     wanted = [(row, column) for row in description["rows"] for column in description["columns"]]
     cells = []
     for row, column in (bar := tqdm(wanted, unit=" cells", dynamic_ncols=True, disable=None)):

@@ -83,7 +83,6 @@ def at(root: str, path: str) -> str:
 class Grid:
     """What the cells of a grid are computed with; energies are stores below `energies`, made once."""
 
-    description: dict[str, Any]
     root: str
     energies: str
     baselines: dict[str, Tfidf] = field(default_factory=dict)
@@ -95,7 +94,7 @@ class Grid:
         try:
             train, score, rule = self.model(row, column["name"])
             source = Source.of(column, self.root)
-            test = self.origin_of_column(column, source)
+            test = origin_of_column(column, source)
             scores = score(source)
         except UserError as error:
             return cell | {"problem": str(error)}
@@ -108,14 +107,6 @@ class Grid:
             "rule": {"sign": rule.sign, "threshold": rule.threshold},
             "warnings": [warning] if warning else [],
         }
-
-    def origin_of_column(self, column: dict[str, Any], source: Source) -> Origin:
-        if source.stores:
-            return origin_of_stores(source.opened())
-        return Origin(
-            frozenset([column["corpus"]] if "corpus" in column else []),
-            frozenset([column["architecture"]] if "architecture" in column else []),
-        )
 
     def model(self, row: dict[str, Any], column: str) -> tuple[Origin, Callable[[Source], Scores], Rule]:
         """A row's model: what it was trained on, how it scores a test set, and what it calls real."""
@@ -164,6 +155,16 @@ class Grid:
         with redirect_stdout(StringIO()):
             scoring_job.main(["--energy", model, "--store", path, "--output", output])
         return output
+
+
+def origin_of_column(column: dict[str, Any], source: Source) -> Origin:
+    """Of stores, from their manifests; of texts, what the grid file says."""
+    if source.stores:
+        return origin_of_stores(source.opened())
+    return Origin(
+        frozenset([column["corpus"]] if "corpus" in column else []),
+        frozenset([column["architecture"]] if "architecture" in column else []),
+    )
 
 
 def read_energies(path: str) -> Scores:
