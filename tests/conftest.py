@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 
 from pipeline import make_windows
 from pipeline.builtin_corpora import python_docs
@@ -104,6 +105,15 @@ def serving(server: list[str], port: int) -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Networks this small are many times slower on threads that wait for each other on busy cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 class Stores(NamedTuple):

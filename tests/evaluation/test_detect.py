@@ -25,14 +25,7 @@ from training.energy_presets import PRESETS
 
 TINY = ("linear", "bilstm-tiny", "unit-nano", "bit-nano")
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Networks this small are many times slower on threads that wait for each other on busy cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,8 @@ from training.energy_presets import PRESETS
 WORDS = ["the", "of", "and", "whale", "sea", "ship", "boat", "captain", "white", "harpoon", "deck", "sail"]
 BLOCK = 16
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def texts(kind: str, count: int, seed: int) -> list[str]:
     """Real and generated ones prefer other words; they are of all lengths."""
@@ -49,15 +51,6 @@ def imported(real: Path, generated: Path, tokenizer: str, output: Path, *flags: 
     given = ["--real", str(real), "--generated", str(generated), "--tokenizer", tokenizer, "--output", str(output)]
     assert import_texts.main([*given, f"--block={BLOCK}", *flags]) == 0
     return Store(str(output), kind="negatives")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Networks this small are many times slower on threads that wait for each other on busy cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
