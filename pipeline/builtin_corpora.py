@@ -1,5 +1,7 @@
-"""Corpora that need no download: sums, whose whole distribution is known, and the Python reference.
+"""Corpora that need no download: two languages whose whole distribution is known, and the Python reference.
 
+`builtin:sorting[:digits=6][:lines=N]` is lines like `350931=013359`: digits, and the same digits in order. A small
+left-to-right model forgets or repeats some; a model that reads the whole line can count.
 `builtin:sums[:digits=3][:lines=N]` is lines like `042+979=1021`, numbers padded with zeros, most significant digit
 first: a left-to-right model must guess the carry before it has seen the digits that decide it.
 `builtin:python-docs` is the reference that every CPython carries in `pydoc_data.topics`.
@@ -21,45 +23,102 @@ LINES_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Additions of two numbers of `digits` digits, drawn evenly and independently from the pairs of a split.
+class Lines:
+    """Lines of one length, drawn evenly and independently from those of a split.
 
-    The pairs are divided among the splits by a hash, so no sum of `valid` or `test` is ever seen in `train`.
+    Every line is the work of one number, its address. Addresses are divided among the splits by a hash, so no line of
+    `valid` or `test` is ever seen in `train`.
     """
 
-    digits: int = 3
+    digits: int
     lines: int | None = None
-
-    @property
-    def line_length(self) -> int:
-        return 3 * self.digits + 4
-
-    @property
-    def context_length(self) -> int:
-        """Up to and with the equals sign: what comes after it has one right answer."""
-        return 2 * self.digits + 2
 
     def texts(self, split: str) -> Iterator[str]:
         left = self.lines if self.lines is not None else LINES[split]
         counter = np.uint64(0)
         while left > 0:
-            address = np.arange(LINES_AT_ONCE, dtype=np.uint64) + counter
+            draws = np.arange(LINES_AT_ONCE, dtype=np.uint64) + counter
             counter += np.uint64(LINES_AT_ONCE)
-            pairs = mix(address, seed=self.digits) % np.uint64(100**self.digits)
-            pairs = pairs[np.isin(mix(pairs, seed=1 << 32) % np.uint64(10), SPLITS[split])][:left]
-            left -= len(pairs)
-            yield self._write(pairs)
+            addresses = mix(draws, seed=self.digits) % np.uint64(self.population)
+            addresses = addresses[np.isin(mix(addresses, seed=1 << 32) % np.uint64(10), SPLITS[split])][:left]
+            left -= len(addresses)
+            yield self._write(addresses).tobytes().decode("ascii")
 
-    def _write(self, pairs: np.ndarray) -> str:
-        a, b = np.divmod(pairs, np.uint64(10**self.digits))
-        line = np.full((len(pairs), self.line_length), ord("\n"), np.uint8)
-        d = self.digits
-        for number, first, last in ((a, 0, d), (b, d + 1, 2 * d + 1), (a + b, 2 * d + 2, 3 * d + 3)):
-            for column in range(last - 1, first - 1, -1):
-                number, digit = np.divmod(number, np.uint64(10))
-                line[:, column] = ord("0") + digit
-        line[:, d], line[:, 2 * d + 1] = ord("+"), ord("=")
-        return line.tobytes().decode("ascii")
+    @property
+    def population(self) -> int:
+        """How many different lines there are."""
+        raise NotImplementedError
+
+    @property
+    def context_length(self) -> int:
+        """Up to and with the equals sign: what comes after it has one right answer."""
+        raise NotImplementedError
+
+    @property
+    def line_length(self) -> int:
+        raise NotImplementedError
+
+    def _write(self, addresses: np.ndarray) -> np.ndarray:
+        """The characters of the lines, one line a row."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Sorting(Lines):
+    """Digits, and the same digits in order."""
+
+    digits: int = 6
+
+    @property
+    def population(self) -> int:
+        return int(10**self.digits)
+
+    @property
+    def context_length(self) -> int:
+        return self.digits + 1
+
+    @property
+    def line_length(self) -> int:
+        return 2 * self.digits + 2
+
+    def _write(self, addresses: np.ndarray) -> np.ndarray:
+        digits = written(addresses, self.digits)
+        return np.hstack([digits, signs(addresses, "="), np.sort(digits, axis=1), signs(addresses, "\n")])
+
+
+@dataclass(frozen=True)
+class Sums(Lines):
+    """Additions of two numbers of `digits` digits."""
+
+    digits: int = 3
+
+    @property
+    def population(self) -> int:
+        return int(100**self.digits)
+
+    @property
+    def context_length(self) -> int:
+        return 2 * self.digits + 2
+
+    @property
+    def line_length(self) -> int:
+        return 3 * self.digits + 4
+
+    def _write(self, addresses: np.ndarray) -> np.ndarray:
+        a, b = np.divmod(addresses, np.uint64(10**self.digits))
+        left, right, total = written(a, self.digits), written(b, self.digits), written(a + b, self.digits + 1)
+        return np.hstack([left, signs(a, "+"), right, signs(a, "="), total, signs(a, "\n")])
+
+
+def written(numbers: np.ndarray, digits: int) -> np.ndarray:
+    """Numbers as characters, most significant digit first, padded with zeros."""
+    powers = np.uint64(10) ** np.arange(digits - 1, -1, -1, dtype=np.uint64)
+    return (ord("0") + numbers[:, None] // powers % np.uint64(10)).astype(np.uint8)
+
+
+def signs(numbers: np.ndarray, sign: str) -> np.ndarray:
+    """One sign for each of the numbers."""
+    return np.full((len(numbers), 1), ord(sign), np.uint8)
 
 
 def is_correct(line: str) -> bool:
@@ -80,27 +139,33 @@ def python_docs(split: str) -> Iterator[str]:
             yield topics[name]
 
 
-def parse_sums(url: str) -> Sums:
-    """The sums that a `builtin:sums:…` input describes."""
+LANGUAGES: dict[str, type[Lines]] = {"sorting": Sorting, "sums": Sums}
+
+
+def parse_lines(url: str) -> Lines | None:
+    """The language of lines that a `builtin:…` input describes; None if it is not one."""
+    name, *options = url.split(":")[1:]
+    if name not in LANGUAGES:
+        return None
     values = {}
-    for option in url.split(":")[2:]:
-        name, _, value = option.partition("=")
-        if name not in ("digits", "lines") or not value.isdecimal() or int(value) < 1:
+    for option in options:
+        key, _, value = option.partition("=")
+        if key not in ("digits", "lines") or not value.isdecimal() or int(value) < 1:
             raise UserError(f"--input {url}: {option!r} is not digits=N or lines=N with N of at least 1")
-        values[name] = int(value)
+        values[key] = int(value)
     if values.get("digits", 1) > 9:
         raise UserError(f"--input {url}: at most 9 digits")
-    return Sums(**values)
+    return LANGUAGES[name](**values)
 
 
 def builtin_documents(url: str, split: str) -> Iterator[Iterator[str]]:
     """The documents of a built-in corpus, each as pieces of text."""
     if split not in SPLITS:
         raise UserError(f"--split {split}: {url} has the splits {', '.join(SPLITS)}")
-    name = url.split(":")[1]
-    if name == "sums":
-        yield parse_sums(url).texts(split)
+    if lines := parse_lines(url):
+        yield lines.texts(split)
     elif url == "builtin:python-docs":
         yield from (iter([text]) for text in python_docs(split))
     else:
-        raise UserError(f"--input {url}: the built-in corpora are builtin:sums and builtin:python-docs")
+        there = ", ".join(f"builtin:{name}" for name in (*LANGUAGES, "python-docs"))
+        raise UserError(f"--input {url}: the built-in corpora are {there}")

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pipeline import files
-from pipeline.builtin_corpora import ALPHABET, parse_sums
+from pipeline.builtin_corpora import ALPHABET, parse_lines
 from pipeline.command_line import Parser
 from pipeline.documents import FORMATS, Rejected, Source, find_sources, read_documents
 from pipeline.errors import Obstructed, UserError, exit_with
@@ -123,7 +123,8 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="PATTERN",
         help="files (.txt .jsonl .parquet, also .gz and .zst) on any filesystem; or hf:NAME[:CONFIG], a data set; or "
-        "builtin:sums[:digits=3][:lines=N] or builtin:python-docs. May be given several times",
+        "builtin:sorting[:digits=6][:lines=N], builtin:sums[:digits=3][:lines=N] or builtin:python-docs. "
+        "May be given several times",
     )
     text.add_argument(
         "--corpus",
@@ -155,13 +156,13 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
         "--train_tokenizer", type=int, metavar="SIZE", help="or train a byte-level BPE of SIZE pieces on the input"
     )
     tokens.add_argument(
-        "--window", type=int, metavar="TOKENS", help=f"length of a window (default: {WINDOW}; builtin:sums: a line)"
+        "--window", type=int, metavar="TOKENS", help=f"length of a window (default: {WINDOW}; sorting, sums: a line)"
     )
     tokens.add_argument(
         "--stride",
         type=int,
         metavar="TOKENS",
-        help=f"from a window's start to the next one's (default: {STRIDE}; ccnews: 160; builtin:sums: a line)",
+        help=f"from a window's start to the next one's (default: {STRIDE}; ccnews: 160; sorting, sums: a line)",
     )
 
 
@@ -171,7 +172,8 @@ def settle(options: argparse.Namespace) -> None:
     if builtin and len(options.input) > 1:
         raise UserError(f"--input {builtin[0]}: a built-in corpus stands alone")
     name = builtin[0].split(":")[1] if builtin else None
-    line = parse_sums(builtin[0]).line_length if name == "sums" else None
+    lines = parse_lines(builtin[0]) if builtin else None
+    line = lines.line_length if lines else None
     options.corpus = options.corpus or name
     if not options.corpus:
         raise UserError("--corpus: give the corpus a name, it becomes part of every window's id")

@@ -137,7 +137,7 @@ PRESETS = {
     "bilstm-tiny": EnergyPreset(bilstm(64, 64, 2), tiny(2e-3)),
     "unit-tiny": EnergyPreset(unit(4, 128, 4), tiny(1e-3)),
     "bit-tiny": EnergyPreset(bit(4, 128, 4, first_weights=128**-0.5), tiny(1e-3)),
-    "bit-nano": EnergyPreset(bit(3, 64, 2, first_weights=64**-0.5), tiny(1e-3, steps=1_500, batch=128)),
+    "bit-nano": EnergyPreset(bit(2, 32, 1, first_weights=32**-0.5), tiny(3e-3, steps=1_500, batch=128)),
     "unit-nano": EnergyPreset(unit(2, 32, 1), tiny(3e-3, steps=1_500, batch=128)),
 }
 

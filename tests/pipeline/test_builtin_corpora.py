@@ -3,13 +3,13 @@ from collections import Counter
 import pytest
 from scipy import stats
 
-from pipeline.builtin_corpora import ALPHABET, SPLITS, Sums, is_correct, parse_sums, python_docs
+from pipeline.builtin_corpora import ALPHABET, SPLITS, Lines, Sorting, Sums, is_correct, parse_lines, python_docs
 from pipeline.errors import UserError
 from pipeline.tokenizer import character_tokenizer
 
 
-def lines(sums: Sums, split: str) -> list[str]:
-    return "".join(sums.texts(split)).splitlines(keepends=True)
+def lines(language: Lines, split: str) -> list[str]:
+    return "".join(language.texts(split)).splitlines(keepends=True)
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3, 9])
@@ -19,6 +19,15 @@ def test_every_line_is_a_true_sum_of_fixed_width(digits):
     assert len(found) == 20_000
     assert {len(line) for line in found} == {sums.line_length}
     assert all(line[sums.context_length - 1] == "=" and is_correct(line) for line in found)
+
+
+@pytest.mark.parametrize("digits", [1, 6, 9])
+def test_every_line_is_digits_and_the_same_in_order(digits):
+    sorting = Sorting(digits, 20_000)
+    found = lines(sorting, "test")
+    assert len(found) == 20_000
+    assert all(line == f"{line[:digits]}={''.join(sorted(line[:digits]))}\n" for line in found)
+    assert {(len(line), line.index("=") + 1) for line in found} == {(sorting.line_length, sorting.context_length)}
 
 
 def test_the_form_is_most_significant_digit_first_with_leading_zeros():
@@ -35,6 +44,11 @@ def test_splits_are_disjoint_and_all_pairs_occur():
     assert len(found["train"]) == pytest.approx(8000, rel=0.02)
 
 
+def test_lists_of_digits_keep_to_their_split_and_all_occur():
+    found = [set(lines(Sorting(4, 200_000), split)) for split in SPLITS]
+    assert len(set.union(*found)) == sum(map(len, found)) == 10_000
+
+
 def test_pairs_are_drawn_evenly():
     counts = Counter(lines(Sums(1, 50_000), "train"))
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
@@ -45,11 +59,13 @@ def test_a_longer_corpus_begins_with_the_shorter_one():
 
 
 def test_parameters_come_from_the_inputs_name():
-    assert parse_sums("builtin:sums") == Sums(3, None)
-    assert parse_sums("builtin:sums:digits=5:lines=70") == Sums(5, 70)
+    assert parse_lines("builtin:sums") == Sums(3, None)
+    assert parse_lines("builtin:sums:digits=5:lines=70") == Sums(5, 70)
+    assert parse_lines("builtin:sorting:lines=70") == Sorting(6, 70)
+    assert parse_lines("builtin:python-docs") is None
     for bad in ("builtin:sums:digits=0", "builtin:sums:digits=x", "builtin:sums:size=3", "builtin:sums:digits=10"):
         with pytest.raises(UserError, match=bad):
-            parse_sums(bad)
+            parse_lines(bad)
 
 
 def test_every_character_is_one_piece():

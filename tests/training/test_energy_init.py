@@ -30,7 +30,7 @@ from training.energy_model import EnergyModel
 from training.energy_presets import PRESETS
 from training.lm_presets import PRESETS as LM_PRESETS
 
-BIT = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 256}
+BIT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 128}  # bit-nano's
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -128,15 +128,15 @@ def test_an_encoder_of_other_pieces_is_refused_with_the_way_out(encoder, tmp_pat
 def test_a_shape_that_does_not_fit_is_named_by_its_tensor(encoder, tmp_path, tokenizer):
     roberta, _ = permuted_roberta(encoder)
     shapes = {
-        "wide": (BIT | {"hidden_size": 128}, r"embeddings.LayerNorm.bias is \(128,\) there and \(64,\) here"),
+        "wide": (BIT | {"hidden_size": 128}, r"embeddings.LayerNorm.bias is \(128,\) there and \(32,\) here"),
         "deep": (
-            BIT | {"num_hidden_layers": 4},
-            r"encoder.layer.3.attention.output.LayerNorm.bias is .* and absent here",
+            BIT | {"num_hidden_layers": 3},
+            r"encoder.layer.2.attention.output.LayerNorm.bias is .* and absent here",
         ),
-        "flat": (BIT | {"num_hidden_layers": 2}, r"encoder.layer.2.attention.output.LayerNorm.bias is absent there"),
+        "flat": (BIT | {"num_hidden_layers": 1}, r"encoder.layer.1.attention.output.LayerNorm.bias is absent there"),
         "short": (
             BIT | {"max_position_embeddings": 100},
-            r"position_embeddings.weight is \(98, 64\) there and \(256, 64\)",
+            r"position_embeddings.weight is \(98, 32\) there and \(256, 32\)",
         ),
     }
     for name, (sizes, message) in shapes.items():
