@@ -4,9 +4,9 @@
       --windows stores/books-test --limit 100 --samples 1000 --output results/books-samples
 
 Written is samples.parquet, a row for every context: the completion chosen, the first one drawn, which is a plain sample
-of the generator (base), those of the lowest and the highest energy (best, worst), the real one where it is known, all
-energies, and how many of the samples count (effective_samples). A killed run continues when the same command is given
-again. --prompts takes a text file, a prompt on each line. --autoregressive goes token by token,
+of the generator (base), those of the lowest and the highest energy (best, worst), the real one where it is known, their
+energies, all samples' energies, and how many of the samples count (effective_samples). A killed run continues when the
+same command is given again. --prompts takes a text file, a prompt on each line. --autoregressive goes token by token,
 slowly: for each of the generator's 128 likeliest words, --samples completions are drawn and weighed.
 """
 
@@ -193,7 +193,7 @@ def at_once(options: argparse.Namespace, model: JointModel, contexts: list[Conte
     for context in contexts:
         seed = request_seed(options.seed, context.name, len(context.tokens))
         (drawn,) = model.complete([context.tokens], [context.length], [seed], options.samples)
-        row = common(context)
+        row = common(context, model)
         places = {"chosen": drawn.chosen, "base": 0, "best": int(drawn.energies.argmin()), "worst": drawn.worst}
         for name, place in places.items():
             row |= {name: drawn.completions[place], f"{name}_energy": float(drawn.energies[place])}
@@ -209,11 +209,13 @@ def by_token(options: argparse.Namespace, model: JointModel, contexts: list[Cont
         (drawn,) = model.generator.sample([context.tokens], [context.length], [seed])
         base = drawn.tokens[0]
         of_chosen, of_base = model.energies(context.tokens, np.stack([chosen, base])).tolist()
-        yield common(context) | {"chosen": chosen, "chosen_energy": of_chosen, "base": base, "base_energy": of_base}
+        yield common(context, model) | {"chosen": chosen, "chosen_energy": of_chosen, "base": base, "base_energy": of_base}
 
 
-def common(context: Context) -> dict[str, Any]:
-    return {"window_id": context.name, "context": context.tokens, "real": context.real}
+def common(context: Context, model: JointModel) -> dict[str, Any]:
+    real = context.real
+    energy = None if real is None else float(model.energies(context.tokens, real[None])[0])
+    return {"window_id": context.name, "context": context.tokens, "real": real, "real_energy": energy}
 
 
 def described(row: dict[str, Any], encoder: TextEncoder) -> dict[str, Any]:

@@ -171,8 +171,9 @@ def test_the_base_sample_is_what_the_generator_draws_by_itself(world, tmp_path):
             seed = request_seed(5, row["window_id"], len(context))
             (alone,) = model.generator.sample([context], [3], [seed])
             assert row["base"] == alone.tokens[0].tolist()
-            energy = model.energies(context, alone.tokens)[0]
+            energy, real = model.energies(context, np.array([alone.tokens[0], row["real"]]))
             assert row["base_energy"] == pytest.approx(energy, abs=1e-4)
+            assert row["real_energy"] == pytest.approx(real, abs=1e-4)
             assert row["base_text"] == "".join("abcd"[token] if token < 4 else "<|endoftext|>" for token in row["base"])
 
 
@@ -182,7 +183,7 @@ def test_prompts_and_tokens_one_by_one(world, tmp_path):
     assert sample_joint.main(arguments(world, tmp_path / "out", flags)) == 0
     rows = pq.read_table(tmp_path / "out/samples.parquet").to_pylist()
     assert [row["context_text"] for row in rows] == ["bcabc", "d"]
-    assert all(len(row["chosen"]) == 2 for row in rows)
+    assert [(len(row["chosen"]), row["real_energy"]) for row in rows] == [(2, None)] * 2
     record = json.loads((tmp_path / "out/command.json").read_text())
     assert record["settings"]["autoregressive"] is True
 
