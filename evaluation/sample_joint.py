@@ -209,7 +209,8 @@ def by_token(options: argparse.Namespace, model: JointModel, contexts: list[Cont
         (drawn,) = model.generator.sample([context.tokens], [context.length], [seed])
         base = drawn.tokens[0]
         of_chosen, of_base = model.energies(context.tokens, np.stack([chosen, base])).tolist()
-        yield common(context, model) | {"chosen": chosen, "chosen_energy": of_chosen, "base": base, "base_energy": of_base}
+        row = common(context, model) | {"chosen": chosen, "chosen_energy": of_chosen}
+        yield row | {"base": base, "base_energy": of_base}
 
 
 def common(context: Context, model: JointModel) -> dict[str, Any]:
