@@ -191,11 +191,13 @@ def versions(found: Findings) -> Table:
     """The code and the libraries, and when: of everything that says so."""
     code: list[str] = []
     libraries: dict[str, list[str]] = {}
+    machines: list[str] = []
     created = []
     for result in found.results:
         provenance = result.content.get("provenance") or {}
         code += [str(known) for known in (result.content.get("code_version"), provenance.get("code_version")) if known]
         created += [result.content["created"]] if result.content.get("created") else []
+        machines += [result.content["machine"]] if result.content.get("machine") else []
         for name, version in (result.content.get("versions") or {}).items():
             libraries.setdefault(name, []).append(version)
     span = f"{moment(min(created))} to {moment(max(created))}" if created else None
@@ -203,7 +205,7 @@ def versions(found: Findings) -> Table:
         [words("Stores were made"), words(span)],
         [words("Code"), words(listed(sorted(code), 6))],
         *([words(name), words(listed(sorted(known)))] for name, known in sorted(libraries.items())),
-        [words("Machine"), words("not recorded by the jobs")],
+        [words("Machine"), words(listed(sorted(machines)))],
     ]
     return Table("Code, libraries and times", ("What", "Which"), rows, [summary_of(found)])
 

@@ -2,18 +2,15 @@
 
 import hashlib
 import json
-import platform
-import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 
 import schemas
 from pipeline import files
+from pipeline.environment import code_version, library_versions, machine
 from pipeline.errors import UserError
 from pipeline.shards import Shard
 
@@ -49,6 +46,7 @@ class Manifest:
     created: str = ""
     code_version: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    machine: str = ""
     schema_version: int = schemas.SCHEMA_VERSION
 
     @property
@@ -74,8 +72,8 @@ def write_manifest(store: str, manifest: Manifest) -> None:
         "rows": manifest.rows,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "code_version": code_version(),
-        "versions": {"python": platform.python_version()}
-        | {name: metadata.version(name) for name in ("pyarrow", "tokenizers", "numpy")},
+        "versions": library_versions(),
+        "machine": machine(),
     }
     stamped["checksum"] = _checksum(stamped)
     jsonschema.validate(stamped, schemas.MANIFEST)
@@ -125,14 +123,3 @@ def read_record(store: str) -> Record | None:
     words = [record.directory, *record.command] if isinstance(record.command, list) else []
     usable = len(words) > 1 and all(isinstance(word, str) for word in words) and isinstance(record.settings, dict)
     return record if usable else None
-
-
-def code_version() -> str:
-    """The installed version, with the commit where the code runs from a checkout."""
-    version = metadata.version("residual-ebm")
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    try:
-        commit = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return version
-    return f"{version}+{commit}"

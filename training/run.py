@@ -13,9 +13,10 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from pipeline import files
 from pipeline.command_line import Parser
+from pipeline.environment import code_version
 from pipeline.errors import UserError
 from pipeline.lock import writing
-from pipeline.manifest import Manifest, Record, code_version, read_record, write_record
+from pipeline.manifest import Manifest, Record, read_record, write_record
 from pipeline.output import differences
 from training import checkpoints, ranks
 from training.recipe import Recipe, add_recipe_options

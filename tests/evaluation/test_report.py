@@ -12,12 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 
 from evaluation import accuracy_grid, perplexity_bounds, report, sample_joint
 from evaluation.analyses import densities
 from evaluation.paper import PERPLEXITY
 from pipeline import make_windows
+from pipeline.environment import machine
 from pipeline.errors import UserError
 from pipeline.store import Store
 from tests.conftest import run
@@ -159,6 +161,8 @@ def test_the_numbers_on_the_page_are_those_of_the_files(results, html):
     wanted += [row[name] for row in samples[:12] for name in names]
     there = set(page.values)
     assert [value for value in wanted if isinstance(value, int | float) and float(value) not in there] == []
+    made_with = {row[0]: row[1] for row in page.table("Code, libraries and times")[1:]}
+    assert (made_with["torch"], made_with["Machine"]) == (torch.__version__, machine())
     # And as they are read, rounded.
     base, other, joint, *_ = page.table("Test perplexity")[1:]
     assert base[3] == f"{bounds['base_perplexity']:.3f} exact"
