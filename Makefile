@@ -39,8 +39,9 @@ $(INSTALLED): pyproject.toml
 demo: $(INSTALLED)
 	@$(BIN)/python pipeline/run_study.py --study $(STUDY) --output $(OUTPUT) --cores $(JOBS)
 
+# Two files at a time: most tests wait for commands that they start, and networks this small want one thread.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
