@@ -18,7 +18,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 help:
 	@echo 'make demo      install, then everything from a built-in corpus to $(OUTPUT)/report.html'
 	@echo "               make demo CORPUS='texts/*.txt' does the same on text of your own"
-	@echo 'make test      install, then the whole suite'
+	@echo 'make test      install, then the whole suite, $(JOBS) files at a time (JOBS=N)'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make bench     benchmarks, as ratios measured side by side'
 	@echo 'make torture   long kill and corruption tests that do not fit the suite'

@@ -7,13 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy.stats import binomtest
-from sklearn.metrics import roc_auc_score
 
+from evaluation.accuracy import balanced_accuracy
 from evaluation.texts import Input
 
 Scores = NDArray[np.float64]
-CONFIDENCE = 0.95
 REAL, GENERATED = "real", "generated"  # labels
 DETECTORS = {"energy": "score", "tfidf": "tfidf"}  # and the columns of their scores
 
@@ -57,33 +55,14 @@ def accuracies(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def measured(real: Scores, generated: Scores) -> dict[str, Any]:
-    """Of scores of real and of generated texts, s > 0 meaning real, both classes counting equally.
-
-    A class's interval is Wilson's; that of their mean is made of the two by Newcombe's rule (squares of the distances
-    from the estimate to the limits add up).
-    """
-    classes = {"real": share(real > 0), "generated": share(generated <= 0)}
-    shares = [found["share"] for found in classes.values()]
-    lower, upper = ([abs(found["interval"][side] - found["share"]) for found in classes.values()] for side in range(2))
-    balanced = float(np.mean(shares))
-    labels = np.repeat([1, 0], [len(real), len(generated)])
+    """Of scores of real and of generated texts, s > 0 meaning real, both classes counting equally."""
+    found = balanced_accuracy(real, generated)
+    counted = {"real": (found.real, len(real)), "generated": (found.generated, len(generated))}
     return {
-        "balanced_accuracy": balanced,
-        "interval": [balanced - float(np.hypot(*lower)) / 2, balanced + float(np.hypot(*upper)) / 2],
-        "auroc": float(roc_auc_score(labels, np.concatenate([real, generated]))),
-        "right": classes,
-    }
-
-
-def share(right: NDArray[np.bool_]) -> dict[str, Any]:
-    """How many of all, their share, and Wilson's interval of it."""
-    found = binomtest(int(right.sum()), len(right))
-    interval = found.proportion_ci(CONFIDENCE, method="wilson")
-    return {
-        "texts": len(right),
-        "count": int(right.sum()),
-        "share": float(found.statistic),
-        "interval": [float(interval.low), float(interval.high)],
+        "balanced_accuracy": found.accuracy,
+        "interval": [found.low, found.high],
+        "auroc": found.auroc,
+        "right": {name: {"share": share, "texts": texts} for name, (share, texts) in counted.items()},
     }
 
 

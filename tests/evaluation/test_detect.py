@@ -245,7 +245,7 @@ def test_intervals_hold_the_true_accuracy_as_often_as_they_say():
         hits += low <= truth <= high
     assert 0.92 <= hits / 400 <= 0.985
     one_class = measured(np.array([1.0, 2.0]), np.array([-1.0, 0.0]))  # a score of 0 is not above 0: generated
-    assert one_class["right"]["generated"]["count"] == 2
+    assert one_class["right"]["generated"] == {"share": 1.0, "texts": 2}
     assert one_class["interval"][1] == pytest.approx(1)
 
 
