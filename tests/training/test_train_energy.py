@@ -63,9 +63,8 @@ def plain_loop(windows: Callable[[np.ndarray], torch.Tensor], seed: int = 0) -> 
     `windows` gives those at some places of the training's order, real ones first.
     """
     torch.manual_seed(seed)
-    preset = PRESETS["bit-nano"]
-    model, most = EnergyModel(preset.build(SUMS, 14)), preset.recipe(None, "bit-nano").max_lr
-    optimiser = torch.optim.Adam(model.parameters())
+    model = EnergyModel(PRESETS["bit-nano"].build(SUMS, 14))
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
     found = []
     for step in range(20):
         ids = windows(np.arange(step * 24, step * 24 + 24))
@@ -75,7 +74,7 @@ def plain_loop(windows: Callable[[np.ndarray], torch.Tensor], seed: int = 0) -> 
         loss = (bce(scores[:, 0], real) + bce(scores[:, 1:], fake)) / 2
         warm = (step + 1) / 2 if step < 2 else 0.5 * (1 + np.cos(np.pi * (step - 2) / 18))
         for group in optimiser.param_groups:
-            group["lr"] = most * warm
+            group["lr"] = 1e-3 * warm
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -137,7 +136,7 @@ def test_a_run_killed_on_two_ranks_continues_on_one_as_if_nothing_had_happened(n
     ids = windows_of(negatives.valid.take(range(50))).flatten(0, 1)
     with torch.no_grad():
         found = [open_energy_model(str(folder)).load()(ids) for folder in (output, undisturbed)]
-    assert torch.allclose(*found, atol=1e-3)
+    assert torch.allclose(*found, atol=1e-4)
 
 
 class Mixed(NamedTuple):
