@@ -205,7 +205,7 @@ def versions(found: Findings) -> Table:
         [words("Stores were made"), words(span)],
         [words("Code"), words(listed(sorted(code), 6))],
         *([words(name), words(listed(sorted(known)))] for name, known in sorted(libraries.items())),
-        [words("Machine"), words(listed(sorted(machines)))],
+        [words("Machine"), words(listed(sorted(machines)) or None)],
     ]
     return Table("Code, libraries and times", ("What", "Which"), rows, [summary_of(found)])
 

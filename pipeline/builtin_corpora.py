@@ -8,8 +8,9 @@ first: a left-to-right model must guess the carry before it has seen the digits 
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,14 @@ LINES = {"train": 100_000, "valid": 10_000, "test": 10_000}
 LINES_AT_ONCE = 1 << 14
 
 
+class Language(NamedTuple):
+    """What a line is made of, and how it is written."""
+
+    numbers: int
+    digits: int  # of each number, unless the input says otherwise
+    write: Callable[[np.ndarray, int], np.ndarray]  # addresses and digits to characters, one line a row
+
+
 @dataclass(frozen=True)
 class Lines:
     """Lines of one length, drawn evenly and independently from those of a split.
@@ -30,84 +39,39 @@ class Lines:
     `valid` or `test` is ever seen in `train`.
     """
 
+    language: str
     digits: int
     lines: int | None = None
 
     def texts(self, split: str) -> Iterator[str]:
+        language = LANGUAGES[self.language]
+        population = 10 ** (language.numbers * self.digits)
         left = self.lines if self.lines is not None else LINES[split]
         counter = np.uint64(0)
         while left > 0:
             draws = np.arange(LINES_AT_ONCE, dtype=np.uint64) + counter
             counter += np.uint64(LINES_AT_ONCE)
-            addresses = mix(draws, seed=self.digits) % np.uint64(self.population)
+            addresses = mix(draws, seed=self.digits) % np.uint64(population)
             addresses = addresses[np.isin(mix(addresses, seed=1 << 32) % np.uint64(10), SPLITS[split])][:left]
             left -= len(addresses)
-            yield self._write(addresses).tobytes().decode("ascii")
-
-    @property
-    def population(self) -> int:
-        """How many different lines there are."""
-        raise NotImplementedError
-
-    @property
-    def context_length(self) -> int:
-        """Up to and with the equals sign: what comes after it has one right answer."""
-        raise NotImplementedError
+            yield language.write(addresses, self.digits).tobytes().decode("ascii")
 
     @property
     def line_length(self) -> int:
-        raise NotImplementedError
-
-    def _write(self, addresses: np.ndarray) -> np.ndarray:
-        """The characters of the lines, one line a row."""
-        raise NotImplementedError
+        return int(LANGUAGES[self.language].write(np.zeros(1, np.uint64), self.digits).shape[1])
 
 
-@dataclass(frozen=True)
-class Sorting(Lines):
+def write_sorting(addresses: np.ndarray, digits: int) -> np.ndarray:
     """Digits, and the same digits in order."""
-
-    digits: int = 6
-
-    @property
-    def population(self) -> int:
-        return int(10**self.digits)
-
-    @property
-    def context_length(self) -> int:
-        return self.digits + 1
-
-    @property
-    def line_length(self) -> int:
-        return 2 * self.digits + 2
-
-    def _write(self, addresses: np.ndarray) -> np.ndarray:
-        digits = written(addresses, self.digits)
-        return np.hstack([digits, signs(addresses, "="), np.sort(digits, axis=1), signs(addresses, "\n")])
+    given = written(addresses, digits)
+    return np.hstack([given, signs(addresses, "="), np.sort(given, axis=1), signs(addresses, "\n")])
 
 
-@dataclass(frozen=True)
-class Sums(Lines):
-    """Additions of two numbers of `digits` digits."""
-
-    digits: int = 3
-
-    @property
-    def population(self) -> int:
-        return int(100**self.digits)
-
-    @property
-    def context_length(self) -> int:
-        return 2 * self.digits + 2
-
-    @property
-    def line_length(self) -> int:
-        return 3 * self.digits + 4
-
-    def _write(self, addresses: np.ndarray) -> np.ndarray:
-        a, b = np.divmod(addresses, np.uint64(10**self.digits))
-        left, right, total = written(a, self.digits), written(b, self.digits), written(a + b, self.digits + 1)
-        return np.hstack([left, signs(a, "+"), right, signs(a, "="), total, signs(a, "\n")])
+def write_sums(addresses: np.ndarray, digits: int) -> np.ndarray:
+    """Additions of two numbers."""
+    a, b = np.divmod(addresses, np.uint64(10**digits))
+    left, right, total = written(a, digits), written(b, digits), written(a + b, digits + 1)
+    return np.hstack([left, signs(a, "+"), right, signs(a, "="), total, signs(a, "\n")])
 
 
 def written(numbers: np.ndarray, digits: int) -> np.ndarray:
@@ -121,13 +85,7 @@ def signs(numbers: np.ndarray, sign: str) -> np.ndarray:
     return np.full((len(numbers), 1), ord(sign), np.uint8)
 
 
-def is_correct(line: str) -> bool:
-    """Whether a line of `builtin:sums` is a true sum in the corpus's own form."""
-    left, equals, right = line.removesuffix("\n").partition("=")
-    a, plus, b = left.partition("+")
-    if not (equals and plus and (a + b + right).isdecimal()) or len(a) != len(b) or len(right) != len(a) + 1:
-        return False
-    return int(a) + int(b) == int(right)
+LANGUAGES = {"sorting": Language(1, 6, write_sorting), "sums": Language(2, 3, write_sums)}
 
 
 def python_docs(split: str) -> Iterator[str]:
@@ -139,23 +97,20 @@ def python_docs(split: str) -> Iterator[str]:
             yield topics[name]
 
 
-LANGUAGES: dict[str, type[Lines]] = {"sorting": Sorting, "sums": Sums}
-
-
 def parse_lines(url: str) -> Lines | None:
     """The language of lines that a `builtin:…` input describes; None if it is not one."""
     name, *options = url.split(":")[1:]
     if name not in LANGUAGES:
         return None
-    values = {}
+    values = {"digits": LANGUAGES[name].digits}
     for option in options:
         key, _, value = option.partition("=")
         if key not in ("digits", "lines") or not value.isdecimal() or int(value) < 1:
             raise UserError(f"--input {url}: {option!r} is not digits=N or lines=N with N of at least 1")
         values[key] = int(value)
-    if values.get("digits", 1) > 9:
+    if values["digits"] > 9:
         raise UserError(f"--input {url}: at most 9 digits")
-    return LANGUAGES[name](**values)
+    return Lines(name, **values)
 
 
 def builtin_documents(url: str, split: str) -> Iterator[Iterator[str]]:
