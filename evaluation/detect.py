@@ -36,8 +36,8 @@ from pipeline import files
 from pipeline.blocks import BLOCK, LAST_BLOCK, WHITE_SPACE
 from pipeline.command_line import Parser
 from pipeline.documents import Source
-from pipeline.environment import code_version
 from pipeline.errors import UserError, exit_with
+from pipeline.provenance import code_version
 
 TEXTS_AT_ONCE = 256  # of TF-IDF
 METADATA = b"residual_ebm"

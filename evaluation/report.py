@@ -14,8 +14,8 @@ from evaluation.report_inputs import Findings, find_results
 from evaluation.report_page import page
 from pipeline import files
 from pipeline.command_line import Parser
-from pipeline.environment import code_version
 from pipeline.errors import UserError, exit_with
+from pipeline.provenance import code_version
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,8 +10,8 @@ import jsonschema
 
 import schemas
 from pipeline import files
-from pipeline.environment import code_version, library_versions, machine
 from pipeline.errors import UserError
+from pipeline.provenance import code_version, library_versions, machine
 from pipeline.shards import Shard
 
 MANIFEST = "manifest.json"

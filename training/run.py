@@ -13,11 +13,11 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from pipeline import files
 from pipeline.command_line import Parser
-from pipeline.environment import code_version
 from pipeline.errors import UserError
 from pipeline.lock import writing
 from pipeline.manifest import Manifest, Record, read_record, write_record
 from pipeline.output import differences
+from pipeline.provenance import code_version
 from training import checkpoints, ranks
 from training.recipe import Recipe, add_recipe_options
 from training.trainer import PRECISIONS, NotFinite, Plan, Task, Trainer, read_deepspeed_config

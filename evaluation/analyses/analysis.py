@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from evaluation.figures import saved
 from pipeline import files
 from pipeline.command_line import Parser
-from pipeline.environment import code_version
 from pipeline.errors import UserError
+from pipeline.provenance import code_version
 
 RESULT = "analysis.json"
 WIDEST = 48  # characters of a text in a printed table

@@ -19,8 +19,8 @@ from evaluation import accuracy_grid, perplexity_bounds, report, sample_joint
 from evaluation.analyses import densities
 from evaluation.paper import PERPLEXITY
 from pipeline import make_windows
-from pipeline.environment import machine
 from pipeline.errors import UserError
+from pipeline.provenance import machine
 from pipeline.store import Store
 from tests.conftest import run
 from tests.evaluation.world import SAMPLES, World

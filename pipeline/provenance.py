@@ -55,10 +55,6 @@ def machine() -> str:
 
 def processor() -> str:
     """The processor's name where Linux tells it, else its kind."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.machine()
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text().splitlines() if known.is_file() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
