@@ -12,8 +12,9 @@ from tqdm import tqdm
 
 from evaluation.kept import Kept
 from evaluation.scoring import Scorer, open_scorer
+from pipeline.engine_choice import TORCH
 from pipeline.errors import UserError
-from pipeline.generator import TORCH, Generator, open_generator
+from pipeline.generator import Generator, open_generator
 from pipeline.language_model import RIGHT_TO_LEFT, open_language_model
 from pipeline.mining import divide
 from pipeline.model_folder import open_model_folder

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from evaluation.exact import next_log_probs
 from evaluation.scoring import Scorer, open_scorer
+from pipeline.engine_choice import TORCH
 from pipeline.errors import UserError
-from pipeline.generator import TORCH, Generator, open_generator
+from pipeline.generator import Generator, open_generator
 from pipeline.language_model import RIGHT_TO_LEFT, open_language_model
 from pipeline.sampling import TEMPERATURE, TOP_K, Sampling, request_seed, uniform
 from pipeline.tokenizer import load_tokenizer

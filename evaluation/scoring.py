@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import schemas
-from pipeline.generator import TORCH, Generator, open_generator
+from pipeline.engine_choice import TORCH
+from pipeline.generator import Generator, open_generator
 from pipeline.language_model import LEFT_TO_RIGHT
 from pipeline.model_folder import open_model_folder
 from pipeline.sampling import Sampling

@@ -10,12 +10,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.engine_choice import ENGINES, VLLM, default_engine
 from pipeline.errors import UserError
 from pipeline.language_model import RIGHT_TO_LEFT, LanguageModel, open_language_model
 from pipeline.sampling import NUCLEUS, Completions, Sampling
 
-VLLM, TORCH = "vllm", "torch"
-ENGINES = (VLLM, TORCH)
 Tokens = NDArray[np.int32]
 
 
@@ -111,8 +110,9 @@ class Generator:
         return tokens[..., ::-1].copy() if self.model.direction == RIGHT_TO_LEFT else tokens
 
 
-def open_generator(name: str, sampling: Sampling, engine: str = VLLM, *, window_length: int) -> Generator:
-    """A generator for windows of so many tokens, from a model's folder or a hub name."""
+def open_generator(name: str, sampling: Sampling, engine: str | None = None, *, window_length: int) -> Generator:
+    """A generator for windows of so many tokens, from a model's folder or a hub name; on vLLM where there is one."""
+    engine = engine or default_engine()
     if engine not in ENGINES:
         raise UserError(f"--engine {engine}: not an engine, there are {', '.join(ENGINES)}")
     model = open_language_model(name)

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from pipeline.generator import VLLM, Generator, open_generator
+from pipeline.engine_choice import VLLM
+from pipeline.generator import Generator, open_generator
 from pipeline.mining import Sampler
 from pipeline.mining_job import MiningJob
 from pipeline.sampling import NUCLEUS, Sampling

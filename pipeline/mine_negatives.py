@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import files, make_windows
 from pipeline.command_line import Parser
+from pipeline.engine_choice import ENGINE_HELP, ENGINES, default_engine
 from pipeline.engine_environment import prepare_environment
 from pipeline.errors import Obstructed, UserError, exit_with
 from pipeline.lock import writing
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from pipeline.windows_graph import MakeWindows
 
 RULES = ("temperature", "top_k", "nucleus")
-ENGINES = ("vllm", "torch")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -188,7 +188,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "another window's (default: 0.5)",
     )
     engine = parser.add_argument_group("the engine")
-    engine.add_argument("--engine", choices=ENGINES, default="vllm", help="vllm (default), or torch: any model")
+    engine.add_argument("--engine", choices=ENGINES, default=default_engine(), help=ENGINE_HELP)
     engine.add_argument(
         "--accelerator",
         metavar="TYPE",

@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Sequence
 
 from pipeline.command_line import Parser
+from pipeline.engine_choice import ENGINE_HELP, ENGINES, default_engine
 from pipeline.engine_environment import prepare_environment
 from pipeline.errors import UserError, exit_with
 from pipeline.store import Store
@@ -72,7 +73,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--sampling", default="temperature", help="temperature (1, the default), top_k or nucleus")
     group.add_argument("--top_k", type=int, default=10, metavar="K", help="of top_k (default: 10)")
     group.add_argument("--top_p", type=float, default=0.9, metavar="P", help="of nucleus (default: 0.9)")
-    group.add_argument("--engine", default="vllm", help="vllm (default), or torch: any model, and without vLLM")
+    group.add_argument("--engine", choices=ENGINES, default=default_engine(), help=ENGINE_HELP)
     group.add_argument("--seed", type=int, default=0, help="of the run; every window has its own from it (default: 0)")
 
 

@@ -10,8 +10,9 @@ from scipy import stats
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from pipeline import torch_engine
+from pipeline.engine_choice import ENGINES
 from pipeline.errors import UserError
-from pipeline.generator import ENGINES, Engine, Generator, open_generator
+from pipeline.generator import Engine, Generator, open_generator
 from pipeline.language_model import open_language_model
 from pipeline.model_folder import quiet
 from pipeline.sampling import Sampling, request_seed

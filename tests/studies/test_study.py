@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline import run_study, split_texts
+from pipeline import split_texts
 from pipeline.errors import UserError
-from pipeline.study import SECTIONS, Study
+from studies import run_study
+from studies.study import SECTIONS, Study
 from tests.conftest import ROOT, command, run
 from tests.killing import kill_after
 
@@ -76,7 +77,7 @@ def test_entries_become_commands_in_the_order_of_what_they_need(tmp_path):
 def test_every_flag_of_the_studies_that_come_with_the_project_is_known_to_its_script(study):
     """The commands that a dry run prints, given to the scripts' own parsers by way of --help: flags must be there."""
     ended = run(
-        "pipeline/run_study.py",
+        "studies/run_study.py",
         "--study",
         ROOT / "studies" / study,
         "--output",
@@ -110,7 +111,7 @@ def test_a_study_runs_is_killed_continues_and_does_nothing_twice(tmp_path):
     """Killed while it trains; the second run ends, the third starts no job; a changed entry is made anew."""
     study, output = saved(tmp_path, SMALL), tmp_path / "out"
     grid = {"GRID": f"{tmp_path}/grid.yaml"}
-    given = command("pipeline/run_study.py", "--study", study, "--output", output, "--set", f"GRID={grid['GRID']}")
+    given = command("studies/run_study.py", "--study", study, "--output", output, "--set", f"GRID={grid['GRID']}")
     kill_after(given, 12)
     ended = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr + ended.stdout

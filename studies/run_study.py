@@ -1,7 +1,7 @@
 """Runs a study: everything from text to a report, as a graph of the project's own commands.
 
-  python pipeline/run_study.py --study studies/demo.yaml --output demo
-  python pipeline/run_study.py --study studies/demo.yaml --output demo --dry_run     # the commands, in order
+  python studies/run_study.py --study studies/demo.yaml --output demo
+  python studies/run_study.py --study studies/demo.yaml --output demo --dry_run     # the commands, in order
 
 Each job is one command of a script, which can be copied and run alone. What is done is not done again: a killed or
 interrupted study continues when the same command is given again, and a changed entry is made anew with all that follows
@@ -25,9 +25,9 @@ from tqdm import tqdm
 from pipeline import files
 from pipeline.command_line import Parser
 from pipeline.errors import UserError, exit_with
-from pipeline.study import ROOT, Job, Study
+from studies.study import ROOT, Job, Study
 
-SNAKEFILE = os.path.join(ROOT, "pipeline", "Snakefile")
+SNAKEFILE = os.path.join(ROOT, "studies", "Snakefile")
 BAR = "{n_fmt} of {total_fmt} jobs, {elapsed} {postfix}"
 LAST_WORDS = 8  # lines that a job's output ends with: our scripts say there what they made
 # Our scripts hold their own locks and finish their own files. Snakemake decides by time alone; changed commands are
