@@ -77,6 +77,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def install(options: argparse.Namespace) -> None:
+    start = time.monotonic()
     kind, reason = kind_of_machine(options.accelerator)
     extras = options.extras or f"mining-{kind},{EVERYTHING}"
     lock = HERE / f"{kind}.txt"
@@ -95,6 +96,7 @@ def install(options: argparse.Namespace) -> None:
         raise CannotInstall(f"{extras} cannot be installed with the versions of requirements/{lock.name}: {said}")
     if not options.system:
         (Path(options.venv) / STATE).write_text(kind)
+    say(f"{extras}, with the versions of requirements/{lock.name}: {time.monotonic() - start:.0f} s in all")
 
 
 def kind_of_machine(accelerator: str) -> tuple[str, str]:
