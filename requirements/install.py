@@ -139,7 +139,8 @@ def install_uv(python: str, lock: Path) -> None:
     with waiting("uv"):
         done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise CannotInstall(f"pip cannot install uv: {last_line(done.stderr)}")
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
+        raise CannotInstall(f"pip cannot install uv: {errors[0] if errors else last_line(done.stderr)}")
 
 
 @dataclass(frozen=True)

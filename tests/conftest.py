@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import pytest
 import torch
@@ -92,9 +92,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(server: list[str], port: int) -> Iterator[None]:
+def serving(server: list[str], port: int, log: IO[str] | int = subprocess.DEVNULL) -> Iterator[None]:
     """Runs a server until the block ends; the block starts when its port answers."""
-    process = subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=log)
     try:
         for _ in range(600):
             assert process.poll() is None, f"{server} ended with {process.returncode}"
