@@ -5,13 +5,14 @@ RUN apt-get update && apt-get install --yes --no-install-recommends build-essent
 
 WORKDIR /opt/residual-ebm
 COPY pyproject.toml README.md LICENSE ./
+COPY requirements requirements
 COPY schemas schemas
 COPY pipeline pipeline
 COPY training training
 COPY evaluation evaluation
-# torchvision and its like come along with vLLM, cannot load beside CPU torch, and break importing models.
-RUN pip install --no-cache-dir '.[mining-cpu]' 'apache-beam[gcp]==2.77.0' \
-    && pip uninstall --yes torchvision torchaudio torchcodec
+COPY studies studies
+ENV PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1
+RUN python requirements/install.py --system --accelerator cpu --extras mining-cpu,dataflow
 
 COPY --from=apache/beam_python3.11_sdk:2.77.0 /opt/apache/beam /opt/apache/beam
 

@@ -6,12 +6,14 @@ RUN apt-get update && apt-get install --yes --no-install-recommends build-essent
 
 WORKDIR /opt/residual-ebm
 COPY pyproject.toml README.md LICENSE ./
+COPY requirements requirements
 COPY schemas schemas
 COPY pipeline pipeline
 COPY training training
 COPY evaluation evaluation
-# The versions are pyproject.toml's: what is tested is what runs.
-RUN pip install --no-cache-dir '.[mining-gpu]' 'apache-beam[gcp]==2.77.0'
+COPY studies studies
+ENV PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1
+RUN python requirements/install.py --system --accelerator gpu --extras mining-gpu,dataflow
 
 COPY --from=apache/beam_python3.11_sdk:2.77.0 /opt/apache/beam /opt/apache/beam
 

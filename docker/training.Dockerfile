@@ -7,11 +7,14 @@ RUN apt-get update && apt-get install --yes --no-install-recommends build-essent
 
 WORKDIR /opt/residual-ebm
 COPY pyproject.toml README.md LICENSE ./
+COPY requirements requirements
 COPY schemas schemas
 COPY pipeline pipeline
 COPY training training
 COPY evaluation evaluation
-RUN pip install --no-cache-dir -e '.[training]'
+COPY studies studies
+ENV PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1
+RUN python requirements/install.py --system --editable --accelerator gpu --extras training
 
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 ENTRYPOINT ["deepspeed"]

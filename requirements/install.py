@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +79,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def install(options: argparse.Namespace) -> None:
     start = time.monotonic()
     kind, reason = kind_of_machine(options.accelerator)
-    extras = options.extras or f"mining-{kind},{EVERYTHING}"
+    extras = f"mining-{kind},{EVERYTHING}" if options.extras is None else options.extras
     lock = HERE / f"{kind}.txt"
     say(f"{kind.upper()} builds, because {reason}")
     python = sys.executable if options.system else environment(Path(options.venv), kind)
@@ -88,10 +88,14 @@ def install(options: argparse.Namespace) -> None:
     flags = ["--constraint", str(lock), "--build-constraint", str(lock)]
     if kind == "cpu":
         flags += ["--override", str(HERE / "cpu-overrides.txt")]
-        if any(requirement.startswith("torch==") for requirement in requirements_of(extras.split(","))):
+        if any(requirement.startswith("torch==") for requirement in requirements_of(filter(None, extras.split(",")))):
             install_torch(uv, pinned(lock, "torch"), options.torch_index)
     flags += ["--editable"] if options.editable else []
-    said = uv.install(f"the packages of requirements/{lock.name}", *flags, f"{options.package}[{extras}]")
+    said = uv.install(
+        f"the packages of requirements/{lock.name}",
+        *flags,
+        f"{options.package}[{extras}]" if extras else options.package,
+    )
     if said is not None:
         raise CannotInstall(f"{extras} cannot be installed with the versions of requirements/{lock.name}: {said}")
     if not options.system:
@@ -202,7 +206,7 @@ def install_torch(uv: Uv, version: str, index: str) -> None:
     return say(other)
 
 
-def requirements_of(extras: Sequence[str]) -> Iterator[str]:
+def requirements_of(extras: Iterable[str]) -> Iterator[str]:
     """What extras of the project ask for, those that they include among them."""
     known = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for extra in extras:

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from pipeline import files
 from pipeline.command_line import Parser
 from pipeline.errors import UserError, exit_with
-from studies.study import ROOT, Job, Study
+from studies.study import ROOT, Job, Study, study_file
 
 SNAKEFILE = os.path.join(ROOT, "studies", "Snakefile")
 BAR = "{n_fmt} of {total_fmt} jobs, {elapsed} {postfix}"
@@ -37,6 +37,7 @@ ALWAYS = ["--nolock", "--rerun-incomplete", "--rerun-triggers", "mtime", "--quie
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options, rest = parse(arguments)
+    options.study = study_file(options.study)
     study = Study(options.study, options.output, options.set)
     jobs = study.jobs()
     if options.dry_run:
@@ -64,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser = Parser(__doc__)
-    parser.add_argument("--study", required=True, metavar="FILE", help="what is made from what; studies/ has some")
+    parser.add_argument(
+        "--study", required=True, metavar="FILE", help="what is made from what: a file, or demo, mini, paper"
+    )
     parser.add_argument("--output", required=True, metavar="DIR", help="where stores, models and results go")
     parser.add_argument("--dry_run", action="store_true", help="print the commands, in order, and start none")
     parser.add_argument("--cores", type=int, default=1, metavar="N", help="jobs at the same time (default: 1)")

@@ -106,6 +106,12 @@ def at_hand(path: str) -> str:
     return path if os.path.isabs(path) or os.path.exists(path) else os.path.join(ROOT, path)
 
 
+def study_file(name: str) -> str:
+    """A file, or the name of a study that comes with the project: `demo`."""
+    known = os.path.join(ROOT, "studies", f"{name}.yaml")
+    return known if os.path.exists(known) and not os.path.exists(name) else at_hand(name)
+
+
 @dataclass(frozen=True)
 class Job:
     """One command, the names of those that come before it, and the last file that it makes."""

