@@ -28,14 +28,14 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 import schemas
-from evaluation.grid import Grid
-from evaluation.grid_figure import grid_figure
-from evaluation.labels import SETTINGS, UNKNOWN
-from evaluation.paper import ACCURACY
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.errors import UserError, exit_with
-from pipeline.yaml_file import read_yaml
+from evaluation.detection.grid import Grid
+from evaluation.detection.grid_figure import grid_figure
+from evaluation.detection.labels import SETTINGS, UNKNOWN
+from evaluation.results.paper import ACCURACY
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.yaml_file import read_yaml
 
 LETTERS = dict(zip((*SETTINGS, UNKNOWN), "iacw?", strict=True))
 

@@ -28,16 +28,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from evaluation.detection import Detection, Detector
-from evaluation.detection_summary import GENERATED, REAL, accuracies, in_words, shares
-from evaluation.texts import Input, find_texts, read_texts, whole_texts
-from evaluation.tfidf import Tfidf, train_tfidf
-from pipeline import files
-from pipeline.blocks import BLOCK, LAST_BLOCK, WHITE_SPACE
-from pipeline.command_line import Parser
-from pipeline.documents import Source
-from pipeline.errors import UserError, exit_with
-from pipeline.provenance import code_version
+from evaluation.detection.detector import Detection, Detector
+from evaluation.detection.summary import GENERATED, REAL, accuracies, in_words, shares
+from evaluation.detection.texts import Input, find_texts, read_texts, whole_texts
+from evaluation.detection.tfidf import Tfidf, train_tfidf
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.provenance import code_version
+from pipeline.text.blocks import BLOCK, LAST_BLOCK, WHITE_SPACE
+from pipeline.text.documents import Source
 
 TEXTS_AT_ONCE = 256  # of TF-IDF
 METADATA = b"residual_ebm"

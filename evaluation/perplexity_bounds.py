@@ -24,15 +24,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from evaluation.bounds import joint_perplexity, log_partition_bounds, warnings_about
-from evaluation.contexts import Contexts, contexts_of, open_stores
-from evaluation.figures import bounds_figure
-from evaluation.kept import Kept
-from evaluation.matches import matches
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.errors import UserError, exit_with
-from pipeline.store import Store
+from evaluation.joint.bounds import joint_perplexity, log_partition_bounds, warnings_about
+from evaluation.joint.contexts import Contexts, contexts_of, open_stores
+from evaluation.joint.matches import matches
+from evaluation.results.figures import bounds_figure
+from evaluation.results.kept import Kept
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.stores.reader import Store
 
 Numbers = NDArray[np.float64]
 
@@ -202,8 +202,8 @@ def positions(rows: pa.Table, samples: Store) -> list[dict[str, float]]:
 
 def kept_perplexity(name: str, samples: Store, kept: Kept) -> float:
     """Of another language model, on the same completions, given the same contexts."""
-    from evaluation.exact import perplexity_of
-    from pipeline.model_folder import open_model_folder
+    from evaluation.joint.exact import perplexity_of
+    from pipeline.models.model_folder import open_model_folder
 
     key = f"{samples.manifest.digest} {open_model_folder(name).weights_digest}"
     return float(kept.get(key, lambda: perplexity_of(name, samples)))
@@ -211,7 +211,7 @@ def kept_perplexity(name: str, samples: Store, kept: Kept) -> float:
 
 def last_position(rows: pa.Table, samples: Store, options: argparse.Namespace, kept: Kept) -> dict[str, Any]:
     """The last token's exact probability, by the sum over the vocabulary, beside the estimate if there is one."""
-    from evaluation.exact import last_token_log_probs
+    from evaluation.joint.exact import last_token_log_probs
 
     exact = last_token_log_probs(options.energy, options.generator, samples, options.exact_windows, kept)
     found: dict[str, Any] = {

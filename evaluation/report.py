@@ -10,12 +10,12 @@ command that makes it; what cannot be read is named too, the rest is shown, and 
 import argparse
 from collections.abc import Sequence
 
-from evaluation.report_inputs import Findings, find_results
-from evaluation.report_page import page
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.errors import UserError, exit_with
-from pipeline.provenance import code_version
+from evaluation.reporting.inputs import Findings, find_results
+from evaluation.reporting.page import page
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.provenance import code_version
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

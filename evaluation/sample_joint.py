@@ -24,19 +24,19 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from evaluation.joint_sampling import JointModel
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.engine_environment import prepare_environment
-from pipeline.errors import UserError, exit_with
-from pipeline.lock import writing
-from pipeline.manifest import Record, read_record, write_record
-from pipeline.mining import divide
-from pipeline.model_folder import open_model_folder
-from pipeline.output import differences
-from pipeline.sampling import RULES, TOP_K, Sampling, request_seed
-from pipeline.store import Store
-from pipeline.tokenizer import TextEncoder, load_tokenizer
+from evaluation.joint.model import JointModel
+from pipeline.engines.environment import prepare_environment
+from pipeline.engines.sampling import RULES, TOP_K, Sampling, request_seed
+from pipeline.mining.rows import divide
+from pipeline.models.model_folder import open_model_folder
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.lock import writing
+from pipeline.stores.manifest import Record, read_record, write_record
+from pipeline.stores.reader import Store
+from pipeline.stores.writer import differences
+from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 
 PARTS, RESULT = "parts", "samples.parquet"
 AT_ONCE = 8  # contexts: what a kill loses

@@ -20,19 +20,19 @@ from typing import Any
 import pyarrow as pa
 from tqdm import tqdm
 
-from evaluation.scoring import Scorer, is_energy_model, open_scorer, score
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.errors import Obstructed, UserError, exit_with
-from pipeline.language_model import open_language_model
-from pipeline.lock import writing
-from pipeline.manifest import Manifest, Record, read_manifest, write_manifest
-from pipeline.output import WORK, abandon, begin, commit, is_whole, store_there
-from pipeline.shards import SHARDS, Shard, fingerprint, finished_shard, remove_others, write_shard
-from pipeline.store import Store
-from pipeline.tokenizer import TOKENIZER_FOLDER
-from training.energy_folder import open_energy_model
-from training.energy_model import EnergyConfig
+from evaluation.joint.scorers import Scorer, is_energy_model, open_scorer, score
+from pipeline.models.language_model import open_language_model
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import Obstructed, UserError, exit_with
+from pipeline.runtime.lock import writing
+from pipeline.stores.manifest import Manifest, Record, read_manifest, write_manifest
+from pipeline.stores.reader import Store
+from pipeline.stores.shards import SHARDS, Shard, fingerprint, finished_shard, remove_others, write_shard
+from pipeline.stores.writer import WORK, abandon, begin, commit, is_whole, store_there
+from pipeline.text.tokenizer import TOKENIZER_FOLDER
+from training.energy.folder import open_energy_model
+from training.energy.model import EnergyConfig
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,7 +64,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if options.batch_size is not None and options.batch_size < 1:
         raise UserError(f"--batch_size {options.batch_size}: at least 1")
     if rest:
-        from pipeline.beam_runner import beam_options
+        from pipeline.runtime.beam import beam_options
 
         beam_options(rest)
     return options, rest
@@ -156,7 +156,7 @@ def run_on_beam(job: ScoringJob, rest: list[str]) -> None:
     """The same through Beam: an element is a shard, written whole or not at all by whichever worker has it."""
     import apache_beam as beam
 
-    from pipeline import beam_runner
+    from pipeline.runtime import beam as beam_runner
 
     def build(pipeline: beam.Pipeline) -> object:
         return (

@@ -22,19 +22,19 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pipeline import files
-from pipeline.blocks import BLOCK
-from pipeline.command_line import Parser
-from pipeline.documents import FORMATS, Source, find_sources
-from pipeline.errors import Obstructed, UserError, exit_with
-from pipeline.lock import writing
 from pipeline.make_windows import changed_input, refuse_own_output
-from pipeline.manifest import Manifest, Record, read_manifest, write_manifest
-from pipeline.output import REJECTS, WORK, abandon, begin, commit, is_whole, store_there
-from pipeline.shards import Shard, fingerprint, finished_shard, remove_others, write_shard
-from pipeline.survey import Survey, check_rejects, survey_file
-from pipeline.tokenizer import TOKENIZER_FOLDER, TextEncoder, load_tokenizer
-from pipeline.unpaired import LEFT_TO_RIGHT, Pairing, read_blocks
+from pipeline.mining.unpaired import LEFT_TO_RIGHT, Pairing, read_blocks
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import Obstructed, UserError, exit_with
+from pipeline.runtime.lock import writing
+from pipeline.stores.manifest import Manifest, Record, read_manifest, write_manifest
+from pipeline.stores.shards import Shard, fingerprint, finished_shard, remove_others, write_shard
+from pipeline.stores.writer import REJECTS, WORK, abandon, begin, commit, is_whole, store_there
+from pipeline.text.blocks import BLOCK
+from pipeline.text.documents import FORMATS, Source, find_sources
+from pipeline.text.survey import Survey, check_rejects, survey_file
+from pipeline.text.tokenizer import TOKENIZER_FOLDER, TextEncoder, load_tokenizer
 
 SHARD_ROWS = 8192
 SPLITS = ("train", "valid", "test")

@@ -17,19 +17,19 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pipeline import files
-from pipeline.builtin_corpora import ALPHABET, parse_lines
-from pipeline.command_line import Parser
-from pipeline.documents import FORMATS, Rejected, Source, find_sources, read_documents
-from pipeline.errors import Obstructed, UserError, exit_with
-from pipeline.lock import writing
-from pipeline.manifest import MANIFEST, Manifest, Record, read_manifest
-from pipeline.output import REJECTS, WORK, abandon, begin, is_whole, store_there
-from pipeline.progress import noted, showing
-from pipeline.shards import SHARDS, fingerprint
-from pipeline.store import Store
-from pipeline.survey import survey_file
-from pipeline.tokenizer import (
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import Obstructed, UserError, exit_with
+from pipeline.runtime.lock import writing
+from pipeline.runtime.progress import noted, showing
+from pipeline.stores.manifest import MANIFEST, Manifest, Record, read_manifest
+from pipeline.stores.reader import Store
+from pipeline.stores.shards import SHARDS, fingerprint
+from pipeline.stores.writer import REJECTS, WORK, abandon, begin, is_whole, store_there
+from pipeline.text.builtin_corpora import ALPHABET, parse_lines
+from pipeline.text.documents import FORMATS, Rejected, Source, find_sources, read_documents
+from pipeline.text.survey import survey_file
+from pipeline.text.tokenizer import (
     TOKENIZER_FOLDER,
     TextEncoder,
     character_tokenizer,
@@ -37,10 +37,10 @@ from pipeline.tokenizer import (
     load_tokenizer,
     train_tokenizer,
 )
-from pipeline.windows_job import WindowsJob
+from pipeline.windows.job import WindowsJob
 
 if TYPE_CHECKING:
-    from pipeline.windows_graph import MakeWindows
+    from pipeline.windows.graph import MakeWindows
 
 WINDOW = 160
 STRIDE = 40
@@ -259,7 +259,7 @@ def usable_text(sources: list[Source]) -> Iterator[str]:
 
 
 def check_beam_options(arguments: list[str]) -> None:
-    from pipeline.beam_runner import beam_options
+    from pipeline.runtime.beam import beam_options
 
     beam_options(arguments)
 
@@ -271,7 +271,9 @@ def transform_of(
     encoder: TextEncoder,
     damaged: Manifest | None,
 ) -> "MakeWindows":
-    from pipeline.windows_graph import MakeWindows  # seconds to import: not for --help, nor where nothing is to be done
+    from pipeline.windows.graph import (
+        MakeWindows,  # seconds to import: not for --help, nor where nothing is to be done
+    )
 
     folder = files.join(options.output, WORK, TOKENIZER_FOLDER)
     encoder.save(folder)
@@ -288,7 +290,7 @@ def transform_of(
 
 def run_graph(options: argparse.Namespace, transform: "MakeWindows", rest: list[str]) -> None:
     """Surveys, tokenises, cuts and writes, wherever Beam's options say."""
-    from pipeline import beam_runner
+    from pipeline.runtime import beam as beam_runner
 
     pipeline_options = beam_runner.beam_options(rest)
     visible = beam_runner.is_local(pipeline_options) and files.is_local(options.output)

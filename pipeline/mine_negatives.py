@@ -21,20 +21,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline import files, make_windows
-from pipeline.command_line import Parser
-from pipeline.engine_choice import ENGINE_HELP, ENGINES, default_engine
-from pipeline.engine_environment import prepare_environment
-from pipeline.errors import Obstructed, UserError, exit_with
-from pipeline.lock import writing
-from pipeline.manifest import Manifest, Record, read_manifest
-from pipeline.output import REJECTS, WORK, abandon, begin, is_whole, store_there
-from pipeline.progress import noted, showing
-from pipeline.shards import SHARDS
-from pipeline.store import Store
+from pipeline import make_windows
+from pipeline.engines.choice import ENGINE_HELP, ENGINES, default_engine
+from pipeline.engines.environment import prepare_environment
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import Obstructed, UserError, exit_with
+from pipeline.runtime.lock import writing
+from pipeline.runtime.progress import noted, showing
+from pipeline.stores.manifest import Manifest, Record, read_manifest
+from pipeline.stores.reader import Store
+from pipeline.stores.shards import SHARDS
+from pipeline.stores.writer import REJECTS, WORK, abandon, begin, is_whole, store_there
 
 if TYPE_CHECKING:
-    from pipeline.windows_graph import MakeWindows
+    from pipeline.windows.graph import MakeWindows
 
 RULES = ("temperature", "top_k", "nucleus")
 
@@ -101,7 +102,7 @@ def mine(
     beam_flags: list[str],
 ) -> None:
     """Makes the stores that are not there yet; bad input leaves their folders as they were."""
-    from pipeline.mining_job import MiningJob
+    from pipeline.mining.job import MiningJob
 
     job = MiningJob(
         windows=options.windows,
@@ -232,7 +233,7 @@ def context_lengths(given: str | None, windows: WindowsFacts) -> tuple[int, ...]
 
 
 def check_beam_options(arguments: list[str]) -> None:
-    from pipeline.beam_runner import beam_options
+    from pipeline.runtime.beam import beam_options
 
     beam_options(arguments)
 
@@ -241,9 +242,9 @@ def find_stores(
     options: argparse.Namespace, windows: WindowsFacts, lengths: tuple[int, ...], arguments: list[str]
 ) -> Iterator[Any]:
     """A store for every generator and rule; what does not fit the windows is refused here, before an engine loads."""
-    from pipeline.language_model import open_language_model
-    from pipeline.mining_job import StoreJob
-    from pipeline.sampling import Sampling
+    from pipeline.engines.sampling import Sampling
+    from pipeline.mining.job import StoreJob
+    from pipeline.models.language_model import open_language_model
 
     chosen = list(choices(options))
     outputs: set[str] = set()
@@ -333,7 +334,7 @@ def narrowed(arguments: list[str], generator: str, sampling: Any) -> list[str]:
 
 def needs_sharing(stores: list[Any], rest: list[str]) -> bool:
     """Whether generators need processes of their own: several workers, or several vLLM engines."""
-    from pipeline.beam_runner import beam_options, is_local, worker_processes
+    from pipeline.runtime.beam import beam_options, is_local, worker_processes
 
     engines = {(store.generator, store.sampling.rule == "nucleus") for store in stores if store.engine == "vllm"}
     options = beam_options(rest)
@@ -359,9 +360,9 @@ def run_graph(job: Any, transform: "MakeWindows | None", rest: list[str], accele
     """Makes the windows if they are not there, generates and writes, wherever Beam's options say."""
     import apache_beam as beam
 
-    from pipeline import beam_runner
-    from pipeline.generators import close_all, meeting_place
-    from pipeline.mining_graph import MineNegatives
+    from pipeline.mining.graph import MineNegatives
+    from pipeline.mining.pool import close_all, meeting_place
+    from pipeline.runtime import beam as beam_runner
 
     options = beam_runner.beam_options(rest)
     hints = {"accelerator": accelerator} if accelerator else {}

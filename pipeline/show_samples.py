@@ -8,12 +8,12 @@ Before each completion stands its log-probability under the model, log P(complet
 import argparse
 from collections.abc import Sequence
 
-from pipeline.command_line import Parser
-from pipeline.engine_choice import ENGINE_HELP, ENGINES, default_engine
-from pipeline.engine_environment import prepare_environment
-from pipeline.errors import UserError, exit_with
-from pipeline.store import Store
-from pipeline.tokenizer import TextEncoder, load_tokenizer
+from pipeline.engines.choice import ENGINE_HELP, ENGINES, default_engine
+from pipeline.engines.environment import prepare_environment
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.stores.reader import Store
+from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -25,9 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise UserError(f"--context_length {length}: between 0 and {window - 1}, windows have {window} tokens")
     prepare_environment()
     # The models' libraries take seconds to import: not for --help, nor for a wrong flag.
-    from pipeline.generator import open_generator
-    from pipeline.language_model import LEFT_TO_RIGHT, open_language_model
-    from pipeline.sampling import Sampling, request_seed
+    from pipeline.engines.generator import open_generator
+    from pipeline.engines.sampling import Sampling, request_seed
+    from pipeline.models.language_model import LEFT_TO_RIGHT, open_language_model
 
     sampling = Sampling(options.sampling, options.top_k, options.top_p)
     open_language_model(options.generator).check_fits(window, store.manifest.tokenizer, store.path)

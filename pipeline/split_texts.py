@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tqdm import tqdm
 
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.documents import FORMATS, Rejected, find_sources, read_documents
-from pipeline.errors import UserError, exit_with
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.text.documents import FORMATS, Rejected, find_sources, read_documents
 
 SHARES = {"valid": 0.05, "test": 0.05}  # the rest is train
 

@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 import schemas
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.errors import UserError, exit_with
-from pipeline.lock import writing
-from pipeline.manifest import MANIFEST, RECORD, Manifest, Record, read_manifest, read_record, write_record
-from pipeline.shards import SHARDS, Shard, content_digest
-from pipeline.tokenizer import TOKENIZER_FOLDER, load_tokenizer
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.lock import writing
+from pipeline.stores.manifest import MANIFEST, RECORD, Manifest, Record, read_manifest, read_record, write_record
+from pipeline.stores.shards import SHARDS, Shard, content_digest
+from pipeline.text.tokenizer import TOKENIZER_FOLDER, load_tokenizer
 
 STRAY = "not in the manifest"
 JOBS = ("pipeline/make_windows.py", "pipeline/mine_negatives.py", "pipeline/import_texts.py", "evaluation/score.py")

@@ -22,12 +22,12 @@ import psutil
 import yaml
 from tqdm import tqdm
 
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.errors import UserError, exit_with
-from studies.study import ROOT, Job, Study, study_file
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
+from studies.orchestration.study import ROOT, Job, Study, study_file
 
-SNAKEFILE = os.path.join(ROOT, "studies", "Snakefile")
+SNAKEFILE = os.path.join(ROOT, "studies", "orchestration", "Snakefile")
 BAR = "{n_fmt} of {total_fmt} jobs, {elapsed} {postfix}"
 LAST_WORDS = 8  # lines that a job's output ends with: our scripts say there what they made
 # Our scripts hold their own locks and finish their own files. Snakemake decides by time alone; changed commands are

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from pipeline import make_windows
-from pipeline.builtin_corpora import python_docs
-from pipeline.store import Store
-from pipeline.tokenizer import train_tokenizer
+from pipeline.stores.reader import Store
+from pipeline.text.builtin_corpora import python_docs
+from pipeline.text.tokenizer import train_tokenizer
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data"

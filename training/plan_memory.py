@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from pipeline.command_line import Parser
-from pipeline.errors import UserError, exit_with
-from training import energy_presets, lm_presets
-from training.energy_model import EnergyConfig, EnergyModel
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
+from training.energy import presets as energy_presets
+from training.energy.model import EnergyConfig, EnergyModel
+from training.language import presets as lm_presets
 
 STAGES = (0, 1, 2, 3)
 GIB = 2**30

@@ -4,7 +4,7 @@
       --valid stores/books-valid-negatives --output models/books-energy
 
 Stores are those of pipeline/mine_negatives.py; several, separated by commas, are mixed in proportion. The output is a
-model's folder, which `training.energy_folder.open_energy_model` and `EnergyModel.from_pretrained` load; it becomes one
+model's folder, which `training.energy.folder.open_energy_model` and `EnergyModel.from_pretrained` load; it becomes one
 when the training has ended, and the model with the best validation loss is kept. A killed run continues when the same
 command is given again, also on another number of ranks. `deepspeed --num_accelerators 2` starts two ranks, a
 --hostfile those of several machines; `python training/train_energy.py` is one rank.
@@ -19,23 +19,23 @@ from typing import Any
 import torch
 from transformers import set_seed
 
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.errors import UserError
-from pipeline.manifest import Record
-from pipeline.store import Store
-from pipeline.tokenizer import TOKENIZER_FOLDER, TextEncoder, load_tokenizer
-from training import ranks
-from training.energy_folder import check_length, reader_for
-from training.energy_init import Start, find_start, start_from
-from training.energy_model import EnergyConfig, EnergyModel
-from training.energy_presets import PRESETS, RECIPES, find_preset
-from training.energy_task import NoiseContrast
-from training.mixture import Mixture
-from training.negatives_check import count_negatives
-from training.objectives import OBJECTIVES
-from training.recipe import chosen_recipe
-from training.run import (
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError
+from pipeline.stores.manifest import Record
+from pipeline.stores.reader import Store
+from pipeline.text.tokenizer import TOKENIZER_FOLDER, TextEncoder, load_tokenizer
+from training.data.checks import count_negatives
+from training.data.mixture import Mixture
+from training.energy.first_weights import Start, find_start, start_from
+from training.energy.folder import check_length, reader_for
+from training.energy.model import EnergyConfig, EnergyModel
+from training.energy.objectives import OBJECTIVES
+from training.energy.presets import PRESETS, RECIPES, find_preset
+from training.energy.task import NoiseContrast
+from training.loop import ranks
+from training.loop.recipe import chosen_recipe
+from training.loop.run import (
     add_run_options,
     check_run_options,
     check_same_tokens,
@@ -44,7 +44,7 @@ from training.run import (
     run,
     settings_of,
 )
-from training.trainer import Plan
+from training.loop.trainer import Plan
 
 ROWS_AT_ONCE = 32  # on a rank, where neither the flags nor the recipe say how many fit
 PROVENANCE = ("preset", "objective", "negatives", "seed", "stores", "init", "batch_size", "max_steps", "max_lr")
@@ -96,7 +96,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--objective",
         choices=list(OBJECTIVES),
         default="balanced",
-        help="see training/objectives.py (default: balanced)",
+        help="see training/energy/objectives.py (default: balanced)",
     )
     data.add_argument("--negatives", type=int, metavar="K", help="of each window (default: as many as every row has)")
     data.add_argument("--recipe", choices=RECIPES, help="which of the paper's tables (default: discrimination)")

@@ -27,19 +27,20 @@ from transformers import (
     set_seed,
 )
 
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.errors import UserError
-from pipeline.language_model import DIRECTIONS, LEFT_TO_RIGHT, LanguageModel, open_language_model
-from pipeline.manifest import Record
-from pipeline.residual_lm import Ralm, config_of
-from pipeline.store import Store
-from pipeline.tokenizer import TOKENIZER_FOLDER, load_tokenizer
-from training import energy_presets, ranks
-from training.lm_presets import BASE, POSITIONS, PRESETS, TINY, find_preset, no_dropout
-from training.lm_task import LanguageModelling, MaskedModelling
-from training.recipe import Recipe, chosen_recipe
-from training.run import (
+from pipeline.models.language_model import DIRECTIONS, LEFT_TO_RIGHT, LanguageModel, open_language_model
+from pipeline.models.residual_lm import Ralm, config_of
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError
+from pipeline.stores.manifest import Record
+from pipeline.stores.reader import Store
+from pipeline.text.tokenizer import TOKENIZER_FOLDER, load_tokenizer
+from training.energy import presets as energy_presets
+from training.language.presets import BASE, POSITIONS, PRESETS, TINY, find_preset, no_dropout
+from training.language.task import LanguageModelling, MaskedModelling
+from training.loop import ranks
+from training.loop.recipe import Recipe, chosen_recipe
+from training.loop.run import (
     add_run_options,
     check_run_options,
     check_same_tokens,
@@ -48,7 +49,7 @@ from training.run import (
     run,
     settings_of,
 )
-from training.trainer import Plan
+from training.loop.trainer import Plan
 
 CAUSAL, MASKED = "causal", "masked"
 MASKED_PRESETS = [name for name in energy_presets.PRESETS if name.startswith("bit-")]

@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from evaluation.figures import saved
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.errors import UserError
-from pipeline.provenance import code_version
+from evaluation.results.figures import saved
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.provenance import code_version
 
 RESULT = "analysis.json"
 WIDEST = 48  # characters of a text in a printed table

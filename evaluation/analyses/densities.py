@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 
 from evaluation.analyses.analysis import Analysis, describe, mean_and_error, parser_of, settings_of, write
 from evaluation.analyses.inputs import described, store_of
-from evaluation.bounds import log_partition_bounds, warnings_about
-from evaluation.contexts import open_stores
-from evaluation.figures import BASE, JOINT, REAL, panels, styled
-from evaluation.joint_sampling import resample
-from pipeline import files
-from pipeline.errors import UserError, exit_with
-from pipeline.sampling import request_seed, uniform
-from pipeline.store import Store
+from evaluation.joint.bounds import log_partition_bounds, warnings_about
+from evaluation.joint.contexts import open_stores
+from evaluation.joint.model import resample
+from evaluation.results.figures import BASE, JOINT, REAL, panels, styled
+from pipeline.engines.sampling import request_seed, uniform
+from pipeline.runtime import files
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.stores.reader import Store
 
 Numbers = NDArray[np.float64]
 

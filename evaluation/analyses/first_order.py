@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pipeline.errors import UserError
-from training.energy_folder import EnergyFolder
-from training.energy_model import EnergyModel
+from pipeline.runtime.errors import UserError
+from training.energy.folder import EnergyFolder
+from training.energy.model import EnergyModel
 
 Tokens = NDArray[np.int32]
 Numbers = NDArray[np.float64]

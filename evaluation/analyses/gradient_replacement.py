@@ -30,15 +30,15 @@ from evaluation.analyses.first_order import (
     replaced,
 )
 from evaluation.analyses.inputs import described, energies_of, energy_of, language_model_of, store_of
-from evaluation.exact import open_base
-from evaluation.figures import BASE, INK, JOINT, REAL, panels, styled
-from evaluation.scoring import EnergyScorer
-from pipeline.errors import UserError, exit_with
-from pipeline.generator import Generator
-from pipeline.language_model import RIGHT_TO_LEFT
-from pipeline.mining import divide
-from pipeline.store import Store
-from pipeline.tokenizer import TextEncoder, load_tokenizer
+from evaluation.joint.exact import open_base
+from evaluation.joint.scorers import EnergyScorer
+from evaluation.results.figures import BASE, INK, JOINT, REAL, panels, styled
+from pipeline.engines.generator import Generator
+from pipeline.mining.rows import divide
+from pipeline.models.language_model import RIGHT_TO_LEFT
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.stores.reader import Store
+from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 
 GOALS = {("real", HIGHER): BASE, ("real", LOWER): REAL, ("generated", LOWER): JOINT}
 DRAWN = 40  # windows of each goal in the figure

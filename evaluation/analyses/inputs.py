@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from evaluation.joint.scorers import EnergyScorer, LikelihoodScorer, Scorer
 from evaluation.sample_joint import RESULT
-from evaluation.scoring import EnergyScorer, LikelihoodScorer, Scorer
-from pipeline import files
-from pipeline.errors import UserError
-from pipeline.language_model import RIGHT_TO_LEFT, LanguageModel, open_language_model
-from pipeline.manifest import MANIFEST, read_record
-from pipeline.model_folder import ModelFolder
-from pipeline.store import Store
-from training.energy_folder import EnergyFolder, open_energy_model
-from training.energy_inputs import Sequences, pad
+from pipeline.models.language_model import RIGHT_TO_LEFT, LanguageModel, open_language_model
+from pipeline.models.model_folder import ModelFolder
+from pipeline.runtime import files
+from pipeline.runtime.errors import UserError
+from pipeline.stores.manifest import MANIFEST, read_record
+from pipeline.stores.reader import Store
+from training.energy.folder import EnergyFolder, open_energy_model
+from training.energy.inputs import Sequences, pad
 
 MADE_BY = {
     "windows": "python pipeline/make_windows.py --input TEXTS --split test --output {}",

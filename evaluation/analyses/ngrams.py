@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 
 from evaluation.analyses.analysis import Analysis, describe, mean_and_error, parser_of, write
 from evaluation.analyses.inputs import JointSamples, described, samples_of
-from evaluation.figures import BASE, JOINT, REAL, panels, styled
-from pipeline.errors import UserError, exit_with
+from evaluation.results.figures import BASE, JOINT, REAL, panels, styled
+from pipeline.runtime.errors import UserError, exit_with
 
 SIZES = (2, 3, 4)
 TEXTS = {"real": "real", "base": "base", "chosen": "joint"}  # the samples' columns, and what they are called

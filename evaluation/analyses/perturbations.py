@@ -38,13 +38,13 @@ from evaluation.analyses.inputs import (
     scorers_for,
     store_of,
 )
-from evaluation.figures import BASE, INK, JOINT, panels, styled
-from evaluation.kept import Kept
-from evaluation.scoring import Scorer
-from pipeline import files
-from pipeline.errors import UserError, exit_with
-from pipeline.sampling import request_seed
-from pipeline.store import Store
+from evaluation.joint.scorers import Scorer
+from evaluation.results.figures import BASE, INK, JOINT, panels, styled
+from evaluation.results.kept import Kept
+from pipeline.engines.sampling import request_seed
+from pipeline.runtime import files
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.stores.reader import Store
 
 REPLACEMENT, SWAP = KINDS = ("replacement", "swap")
 MODELS = {"energy": JOINT, "nll": BASE}

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 from matplotlib.figure import Figure
 
-from evaluation.accuracy import balanced_accuracy
 from evaluation.analyses.analysis import Analysis, describe, parser_of, write
 from evaluation.analyses.inputs import described, store_of
-from evaluation.figures import INK, panels, styled
-from pipeline.errors import UserError, exit_with
-from pipeline.store import Store
+from evaluation.detection.accuracy import balanced_accuracy
+from evaluation.results.figures import INK, panels, styled
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.stores.reader import Store
 
 MARKERS = "osD^vPX*"
 

@@ -27,13 +27,13 @@ from evaluation.analyses.analysis import (
     write,
 )
 from evaluation.analyses.inputs import Tokens, described, energies_of, energy_of, store_of
-from evaluation.figures import BASE, COLOURS, INK, REAL, panels, styled
-from evaluation.scoring import EnergyScorer
-from pipeline.errors import UserError, exit_with
-from pipeline.language_model import RIGHT_TO_LEFT
-from pipeline.mining import divide
-from pipeline.sampling import request_seed
-from pipeline.store import Store
+from evaluation.joint.scorers import EnergyScorer
+from evaluation.results.figures import BASE, COLOURS, INK, REAL, panels, styled
+from pipeline.engines.sampling import request_seed
+from pipeline.mining.rows import divide
+from pipeline.models.language_model import RIGHT_TO_LEFT
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.stores.reader import Store
 
 TEXTS = {"real": REAL, "generated": BASE, "shuffled": COLOURS[3], "uniform": COLOURS[4]}
 

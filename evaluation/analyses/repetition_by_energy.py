@@ -26,8 +26,8 @@ from evaluation.analyses.analysis import (
 )
 from evaluation.analyses.inputs import JointSamples, described, samples_of
 from evaluation.analyses.ngrams import SIZES, unique_share
-from evaluation.figures import BASE, COLOURS, INK, JOINT, REAL, panels, styled
-from pipeline.errors import UserError, exit_with
+from evaluation.results.figures import BASE, COLOURS, INK, JOINT, REAL, panels, styled
+from pipeline.runtime.errors import UserError, exit_with
 
 TEXTS = {"real": REAL, "best": COLOURS[4], "joint": JOINT, "base": BASE, "worst": COLOURS[3]}
 COLUMNS = {"joint": "chosen"}  # the others are called in the samples as they are here

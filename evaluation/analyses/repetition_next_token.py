@@ -32,14 +32,14 @@ from evaluation.analyses.analysis import (
     write,
 )
 from evaluation.analyses.inputs import JointSamples, Tokens, described, energy_of, language_model_of, samples_of
-from evaluation.exact import next_log_probs
-from evaluation.figures import INK, JOINT, panels, styled
-from evaluation.joint_sampling import JointModel
-from evaluation.kept import Kept
-from pipeline import files
-from pipeline.errors import UserError, exit_with
-from pipeline.sampling import Sampling, request_seed
-from pipeline.tokenizer import TextEncoder, load_tokenizer
+from evaluation.joint.exact import next_log_probs
+from evaluation.joint.model import JointModel
+from evaluation.results.figures import INK, JOINT, panels, styled
+from evaluation.results.kept import Kept
+from pipeline.engines.sampling import Sampling, request_seed
+from pipeline.runtime import files
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 
 Numbers = NDArray[np.float64]
 KEPT = "points.json"

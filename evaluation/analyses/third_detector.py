@@ -16,14 +16,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from evaluation.accuracy import interval
 from evaluation.analyses.analysis import Analysis, describe, parser_of, write
 from evaluation.analyses.inputs import JointSamples, described, energies_of, energy_of, samples_of
 from evaluation.analyses.ngrams import COLOURS, TEXTS
-from evaluation.figures import INK, panels, styled
-from evaluation.scoring import EnergyScorer
-from pipeline.errors import UserError, exit_with
-from training.energy_folder import EnergyFolder
+from evaluation.detection.accuracy import interval
+from evaluation.joint.scorers import EnergyScorer
+from evaluation.results.figures import INK, panels, styled
+from pipeline.runtime.errors import UserError, exit_with
+from training.energy.folder import EnergyFolder
 
 Flags = NDArray[np.bool_]
 

@@ -18,12 +18,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evaluation.human.outcome import agreement, rate, tallies
-from evaluation.human.study import Study
-from evaluation.human.votes import Record, records
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.errors import UserError, exit_with
+from evaluation.human.study.file import Study
+from evaluation.human.study.outcome import agreement, rate, tallies
+from evaluation.human.study.votes import Record, records
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
 
 COLUMNS = ["Model 1", "Relation", "Model 2", "Rate", "95% interval", "p-value", "Items", "Votes", "Dropped", "Alpha"]
 

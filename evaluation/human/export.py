@@ -18,11 +18,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from evaluation.human.design import ITEMS_A_PAGE
-from evaluation.human.study import Study
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.errors import UserError, exit_with
+from evaluation.human.study.design import ITEMS_A_PAGE
+from evaluation.human.study.file import Study
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
 
 VOTE_COLUMNS = ["rater", "page", "comparison", "choice", "kind", "window_id", "preferred", "check_passed", "sent"]
 

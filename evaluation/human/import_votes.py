@@ -19,13 +19,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from evaluation.human.assignment import SIDES, take
-from evaluation.human.ballots import check_passed
-from evaluation.human.links import form_token
-from evaluation.human.study import Study
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.errors import UserError, exit_with
+from evaluation.human.site.assignment import SIDES, take
+from evaluation.human.site.ballots import check_passed
+from evaluation.human.site.links import form_token
+from evaluation.human.study.file import Study
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
 
 PREFIXES = ("Input.", "Answer.")
 LONG = ("rater", "page", "comparison", "choice")

@@ -12,10 +12,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from evaluation.human.links import digest, invite, new_token, write_links
-from evaluation.human.study import Study
-from pipeline.command_line import Parser
-from pipeline.errors import UserError, exit_with
+from evaluation.human.site.links import digest, invite, new_token, write_links
+from evaluation.human.study.file import Study
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

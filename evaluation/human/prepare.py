@@ -20,13 +20,13 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import Any
 
-from evaluation.human.design import ITEM, Comparison, Sizes, make_comparisons
-from evaluation.human.links import Link, digest, invite, new_token, write_links
-from evaluation.human.sources import Source, context_lengths, read_gold, read_source
-from evaluation.human.study import Study, create
-from pipeline import files
-from pipeline.command_line import Parser
-from pipeline.errors import UserError, exit_with
+from evaluation.human.site.links import Link, digest, invite, new_token, write_links
+from evaluation.human.study.design import ITEM, Comparison, Sizes, make_comparisons
+from evaluation.human.study.file import Study, create
+from evaluation.human.study.sources import Source, context_lengths, read_gold, read_source
+from pipeline.runtime import files
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 import uvicorn
 
-from evaluation.human.guards import Pace
-from evaluation.human.rating_site import create_app
-from evaluation.human.study import Study
-from pipeline.command_line import Parser
-from pipeline.errors import UserError, exit_with
+from evaluation.human.site.app import create_app
+from evaluation.human.site.guards import Pace
+from evaluation.human.study.file import Study
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, exit_with
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 from side_by_side import print_header, print_table, seconds_of, show
 
-from evaluation.bounds import log_partition_bounds, tail_index
+from evaluation.joint.bounds import log_partition_bounds, tail_index
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 REFERENCE = 100_000

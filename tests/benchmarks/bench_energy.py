@@ -26,16 +26,17 @@ from tqdm import tqdm
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from pipeline import make_windows, mine_negatives
-from pipeline.model_folder import quiet
-from pipeline.store import Store
-from pipeline.tokenizer import load_tokenizer
-from training import ranks, train_energy
-from training.energy_inputs import COLUMNS, completed
-from training.energy_model import EnergyModel
-from training.energy_presets import PRESETS
-from training.loader import Loader, ahead
-from training.mixture import Mixture
-from training.trainer import Trainer
+from pipeline.models.model_folder import quiet
+from pipeline.stores.reader import Store
+from pipeline.text.tokenizer import load_tokenizer
+from training import train_energy
+from training.data.loader import Loader, ahead
+from training.data.mixture import Mixture
+from training.energy.inputs import COLUMNS, completed
+from training.energy.model import EnergyModel
+from training.energy.presets import PRESETS
+from training.loop import ranks
+from training.loop.trainer import Trainer
 
 ROUNDS = 3
 WARM = 3  # steps that are not timed

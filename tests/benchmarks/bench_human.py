@@ -17,7 +17,7 @@ import numpy as np
 from side_by_side import print_header
 
 from evaluation.human import prepare
-from evaluation.human.study import Study
+from evaluation.human.study.file import Study
 from tests.conftest import command, free_port, serving
 from tests.evaluation.human.conftest import Prepared, write_samples
 from tests.evaluation.human.crowd import Crowd

@@ -23,14 +23,15 @@ from bench_sampling import SIZES, generate
 from side_by_side import Duel, documents, print_duels, print_header, print_table, seconds_of, show, tokenizer_folder
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from pipeline import generators, make_windows, mine_negatives
-from pipeline.builtin_corpora import ALPHABET
-from pipeline.engine_environment import prepare_environment
-from pipeline.generator import open_generator
-from pipeline.model_folder import quiet
-from pipeline.sampling import Sampling
-from pipeline.store import Store
-from pipeline.tokenizer import character_tokenizer, load_tokenizer
+from pipeline import make_windows, mine_negatives
+from pipeline.engines.environment import prepare_environment
+from pipeline.engines.generator import open_generator
+from pipeline.engines.sampling import Sampling
+from pipeline.mining import pool as generators
+from pipeline.models.model_folder import quiet
+from pipeline.stores.reader import Store
+from pipeline.text.builtin_corpora import ALPHABET
+from pipeline.text.tokenizer import character_tokenizer, load_tokenizer
 
 WINDOWS = 256
 ROUNDS = 3

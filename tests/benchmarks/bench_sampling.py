@@ -18,9 +18,9 @@ import torch
 from side_by_side import Duel, Seconds, print_duels, print_header, seconds_of, show
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from pipeline.generator import Generator, open_generator
-from pipeline.model_folder import quiet
-from pipeline.sampling import TOP_K, Sampling, request_seed
+from pipeline.engines.generator import Generator, open_generator
+from pipeline.engines.sampling import TOP_K, Sampling, request_seed
+from pipeline.models.model_folder import quiet
 
 VOCABULARY, CONTEXT, COMPLETION = 50_257, 120, 40
 REQUESTS = 64

@@ -15,10 +15,10 @@ import torch
 from side_by_side import Duel, print_duels, print_header, show
 
 import schemas
-from evaluation.scoring import EnergyScorer, score
-from training.energy_inputs import AsTheyAre, completed
-from training.energy_model import EnergyModel
-from training.energy_presets import PRESETS
+from evaluation.joint.scorers import EnergyScorer, score
+from training.energy.inputs import AsTheyAre, completed
+from training.energy.model import EnergyModel
+from training.energy.presets import PRESETS
 
 ROUNDS, ROWS, SAMPLES, PIECES = 3, 24, 10, 4096
 

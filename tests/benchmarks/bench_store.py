@@ -17,8 +17,8 @@ import pyarrow.dataset as ds
 from side_by_side import Duel, apart, documents, print_duels, print_header, take_turns, tokenizer_folder
 
 from pipeline import make_windows
-from pipeline.shards import SHARDS
-from pipeline.store import Store
+from pipeline.stores.reader import Store
+from pipeline.stores.shards import SHARDS
 
 MEGABYTES = 30  # some 200,000 windows at stride 40
 ROUNDS = 5

@@ -21,11 +21,12 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
 from pipeline import make_windows
-from pipeline.store import Store
-from training import ranks, train_lm
-from training.lm_presets import PRESETS
-from training.loader import Loader
-from training.trainer import Trainer
+from pipeline.stores.reader import Store
+from training import train_lm
+from training.data.loader import Loader
+from training.language.presets import PRESETS
+from training.loop import ranks
+from training.loop.trainer import Trainer
 
 ROUNDS = 3
 WARM = 3  # steps that are not timed

@@ -34,9 +34,8 @@ from side_by_side import (
 )
 from transformers import PreTrainedTokenizerFast
 
-from pipeline import beam_runner as beam_runner  # imports Beam, and keeps it from warning about itself
 from pipeline import make_windows
-from pipeline.tokenizer import TextEncoder, load_tokenizer
+from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 
 WINDOW, STRIDE = 160, 40
 MEGABYTES = 24

@@ -23,8 +23,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
 
-from pipeline.builtin_corpora import python_docs
-from pipeline.tokenizer import train_tokenizer
+from pipeline.text.builtin_corpora import python_docs
+from pipeline.text.tokenizer import train_tokenizer
 
 DATA = Path("../shared/data")  # real books, where they are to be had; never part of the repository
 DOCUMENT_CHARACTERS = 8_000

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 from sklearn.metrics import balanced_accuracy_score
 
-from evaluation.accuracy import Rule, balanced_accuracy, best_rule, interval
+from evaluation.detection.accuracy import Rule, balanced_accuracy, best_rule, interval
 
 
 def test_scores_of_known_accuracy():

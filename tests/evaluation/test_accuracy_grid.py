@@ -13,17 +13,17 @@ from sklearn.metrics import balanced_accuracy_score
 from transformers import AutoModelForCausalLM
 
 from evaluation import accuracy_grid
-from evaluation.labels import Origin, origin, setting, warning_about
-from evaluation.tfidf import train_tfidf
-from pipeline.builtin_corpora import ALPHABET
-from pipeline.errors import UserError
-from pipeline.model_folder import quiet
-from pipeline.store import Store
-from pipeline.tokenizer import character_tokenizer
+from evaluation.detection.labels import Origin, origin, setting, warning_about
+from evaluation.detection.tfidf import train_tfidf
+from pipeline.models.model_folder import quiet
+from pipeline.runtime.errors import UserError
+from pipeline.stores.reader import Store
+from pipeline.text.builtin_corpora import ALPHABET
+from pipeline.text.tokenizer import character_tokenizer
 from tests.training.test_energy_inputs import by_hand
-from training.energy_folder import open_energy_model
-from training.energy_model import EnergyModel
-from training.energy_presets import PRESETS
+from training.energy.folder import open_energy_model
+from training.energy.model import EnergyModel
+from training.energy.presets import PRESETS
 from training.train_energy import describe_store
 
 

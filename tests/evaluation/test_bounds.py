@@ -6,8 +6,8 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from evaluation.bounds import joint_perplexity, log_partition_bounds, tail_index, warnings_about
-from pipeline.errors import UserError
+from evaluation.joint.bounds import joint_perplexity, log_partition_bounds, tail_index, warnings_about
+from pipeline.runtime.errors import UserError
 
 FIGURES = ("lower", "upper", "midpoint", "standard_error", "effective_samples")
 

@@ -12,16 +12,16 @@ import torch
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from evaluation import detect
-from evaluation.detection import Detector
-from evaluation.detection_summary import measured
-from evaluation.tfidf import train_tfidf
-from pipeline.errors import UserError, exit_with
-from pipeline.model_folder import quiet
-from pipeline.tokenizer import load_tokenizer
+from evaluation.detection.detector import Detector
+from evaluation.detection.summary import measured
+from evaluation.detection.tfidf import train_tfidf
+from pipeline.models.model_folder import quiet
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.text.tokenizer import load_tokenizer
 from tests.conftest import DATA, ROOT, words
-from training.energy_folder import open_energy_model
-from training.energy_model import EnergyModel
-from training.energy_presets import PRESETS
+from training.energy.folder import open_energy_model
+from training.energy.model import EnergyModel
+from training.energy.presets import PRESETS
 
 TINY = ("linear", "bilstm-tiny", "unit-nano", "bit-nano")
 

@@ -6,10 +6,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from evaluation import score
-from evaluation.bounds import joint_perplexity
-from evaluation.kept import Kept
-from pipeline.errors import UserError
-from pipeline.store import Store
+from evaluation.joint.bounds import joint_perplexity
+from evaluation.results.kept import Kept
+from pipeline.runtime.errors import UserError
+from pipeline.stores.reader import Store
 from tests.conftest import command
 from tests.evaluation.world import CONTEXT, SAMPLES, TEXTS, truth
 from tests.killing import storm, timed
@@ -172,7 +172,7 @@ def test_a_perfect_energy_gives_the_datas_own_perplexity(world, monkeypatch):
         last.append(log_data[place] - np.logaddexp.reduce(log_data[same]))
     scorer = TableOfEnergies(table)
     monkeypatch.setattr("evaluation.score.open_scorer", lambda *_: scorer)
-    monkeypatch.setattr("evaluation.exact.open_scorer", lambda *_: scorer)
+    monkeypatch.setattr("evaluation.joint.exact.open_scorer", lambda *_: scorer)
     output = f"{world.folder}/perfect"
     score.main(["--energy", f"{world.folder}/constant", "--store", world.samples, "--output", output])
     exact_flags = f"--exact_windows 100 --energy {world.folder}/constant --generator {world.folder}/lm0"

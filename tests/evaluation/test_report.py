@@ -17,11 +17,11 @@ import yaml
 
 from evaluation import accuracy_grid, perplexity_bounds, report, sample_joint
 from evaluation.analyses import densities
-from evaluation.paper import PERPLEXITY
+from evaluation.results.paper import PERPLEXITY
 from pipeline import make_windows
-from pipeline.errors import UserError
-from pipeline.provenance import machine
-from pipeline.store import Store
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.provenance import machine
+from pipeline.stores.reader import Store
 from tests.conftest import run
 from tests.evaluation.world import SAMPLES, World
 from training.train_energy import describe_store

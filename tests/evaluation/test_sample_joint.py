@@ -8,10 +8,10 @@ import pytest
 from scipy.stats import chisquare
 
 from evaluation import sample_joint
-from evaluation.joint_sampling import Drawn, JointModel, resample
-from pipeline.errors import UserError
-from pipeline.sampling import Sampling, request_seed, uniform
-from pipeline.store import Store
+from evaluation.joint.model import Drawn, JointModel, resample
+from pipeline.engines.sampling import Sampling, request_seed, uniform
+from pipeline.runtime.errors import UserError
+from pipeline.stores.reader import Store
 from tests.conftest import command
 from tests.evaluation.world import CONTEXT, TEXTS, truth
 from tests.killing import storm, timed

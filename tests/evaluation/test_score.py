@@ -9,19 +9,19 @@ from transformers import AutoModelForCausalLM
 
 import schemas
 from evaluation import score as score_job
-from evaluation.scoring import EnergyScorer, score
-from pipeline.builtin_corpora import ALPHABET
-from pipeline.errors import UserError
-from pipeline.model_folder import quiet
-from pipeline.store import Store
-from pipeline.tokenizer import character_tokenizer, train_tokenizer
+from evaluation.joint.scorers import EnergyScorer, score
+from pipeline.models.model_folder import quiet
+from pipeline.runtime.errors import UserError
+from pipeline.stores.reader import Store
+from pipeline.text.builtin_corpora import ALPHABET
+from pipeline.text.tokenizer import character_tokenizer, train_tokenizer
 from pipeline.verify_store import verify
 from tests.conftest import command, shard_bytes
 from tests.killing import storm, timed
 from tests.training.conftest import mined
 from tests.training.test_energy_inputs import by_hand
 from tests.training.test_energy_model import model_of
-from training.energy_folder import open_energy_model
+from training.energy.folder import open_energy_model
 
 TINY = ("linear", "bilstm-tiny", "unit-nano", "bit-nano")
 

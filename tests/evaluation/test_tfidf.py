@@ -7,8 +7,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.pipeline import make_pipeline
 
-from evaluation.tfidf import train_tfidf
-from pipeline.errors import UserError
+from evaluation.detection.tfidf import train_tfidf
+from pipeline.runtime.errors import UserError
 
 
 def texts(count: int, seed: int) -> tuple[list[str], list[int]]:

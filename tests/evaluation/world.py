@@ -11,12 +11,12 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from evaluation import perplexity_bounds, score
 from pipeline import make_windows, mine_negatives
-from pipeline.model_folder import quiet
-from pipeline.store import Store
-from pipeline.tokenizer import character_tokenizer
-from training.energy_folder import open_energy_model
-from training.energy_model import EnergyModel
-from training.energy_presets import PRESETS
+from pipeline.models.model_folder import quiet
+from pipeline.stores.reader import Store
+from pipeline.text.tokenizer import character_tokenizer
+from training.energy.folder import open_energy_model
+from training.energy.model import EnergyModel
+from training.energy.presets import PRESETS
 
 WINDOW, CONTEXT, SAMPLES = 5, 2, 600
 TEXTS = list(itertools.product(range(5), repeat=3))

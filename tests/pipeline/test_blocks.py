@@ -3,9 +3,9 @@ import random
 import numpy as np
 import pytest
 
-from pipeline.blocks import Block, Ended, cut_texts, one_spaced
-from pipeline.documents import Rejected
-from pipeline.tokenizer import character_tokenizer, load_tokenizer
+from pipeline.text.blocks import Block, Ended, cut_texts, one_spaced
+from pipeline.text.documents import Rejected
+from pipeline.text.tokenizer import character_tokenizer, load_tokenizer
 from tests.conftest import words
 
 LETTERS = character_tokenizer("abcdefghij ")
@@ -90,6 +90,6 @@ def test_a_bad_text_harms_no_other_and_memory_is_not_of_the_whole_word(monkeypat
         [2, 3],
     ]
     assert sum(item.characters for item in found) == 2 + 3 + 2
-    monkeypatch.setattr("pipeline.blocks.LONGEST", 50)
+    monkeypatch.setattr("pipeline.text.blocks.LONGEST", 50)
     (cuts,), _ = cut(["a" * 330])
     assert np.concatenate(cuts).tolist() == [0] * 320

@@ -3,9 +3,9 @@ from collections import Counter
 import pytest
 from scipy import stats
 
-from pipeline.builtin_corpora import ALPHABET, SPLITS, Lines, parse_lines, python_docs
-from pipeline.errors import UserError
-from pipeline.tokenizer import character_tokenizer
+from pipeline.runtime.errors import UserError
+from pipeline.text.builtin_corpora import ALPHABET, SPLITS, Lines, parse_lines, python_docs
+from pipeline.text.tokenizer import character_tokenizer
 
 
 def lines(language: Lines, split: str) -> list[str]:

@@ -16,7 +16,8 @@ from typing import ClassVar
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from pipeline import files, make_windows, mine_negatives
+from pipeline import make_windows, mine_negatives
+from pipeline.runtime import files
 from tests.conftest import free_port, run, serving
 from tests.pipeline.test_mine_negatives import save_generator
 

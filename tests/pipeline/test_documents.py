@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipeline.documents import Rejected, Source, find_sources, read_documents
-from pipeline.errors import UserError
+from pipeline.runtime.errors import UserError
+from pipeline.text.documents import Rejected, Source, find_sources, read_documents
 
 ARTICLES = [
     " = Horrible Bosses = \n\n A film . \n = = Plot = = \n\n Three friends . \n = not a title = \n\n\n",

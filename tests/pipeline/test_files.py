@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import files
-from pipeline.errors import UserError
+from pipeline.runtime import files
+from pipeline.runtime.errors import UserError
 
 
 @pytest.fixture(params=["local", "memory", "file"])

@@ -9,13 +9,13 @@ import torch
 from scipy import stats
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from pipeline import torch_engine
-from pipeline.engine_choice import ENGINES
-from pipeline.errors import UserError
-from pipeline.generator import Engine, Generator, open_generator
-from pipeline.language_model import open_language_model
-from pipeline.model_folder import quiet
-from pipeline.sampling import Sampling, request_seed
+from pipeline.engines import torch_engine
+from pipeline.engines.choice import ENGINES
+from pipeline.engines.generator import Engine, Generator, open_generator
+from pipeline.engines.sampling import Sampling, request_seed
+from pipeline.models.language_model import open_language_model
+from pipeline.models.model_folder import quiet
+from pipeline.runtime.errors import UserError
 
 EOS = 2
 ALL = np.array(list(itertools.product(range(3), repeat=4)), np.int32)

@@ -11,21 +11,21 @@ from torch.nn import functional as F
 
 import schemas
 from evaluation import score
-from evaluation.detection import Detector
+from evaluation.detection.detector import Detector
 from pipeline import import_texts
-from pipeline.errors import UserError
-from pipeline.manifest import read_manifest
-from pipeline.model_folder import quiet
-from pipeline.store import Store
-from pipeline.tokenizer import load_tokenizer
+from pipeline.models.model_folder import quiet
+from pipeline.runtime.errors import UserError
+from pipeline.stores.manifest import read_manifest
+from pipeline.stores.reader import Store
+from pipeline.text.tokenizer import load_tokenizer
 from pipeline.verify_store import main as verify_main
 from pipeline.verify_store import verify
 from tests.conftest import DATA, run, shard_bytes
 from tests.training.launching import losses
-from training.data_order import rows_at
-from training.energy_folder import open_energy_model
-from training.energy_model import EnergyModel
-from training.energy_presets import PRESETS
+from training.data.order import rows_at
+from training.energy.folder import open_energy_model
+from training.energy.model import EnergyModel
+from training.energy.presets import PRESETS
 
 WORDS = ["the", "of", "and", "whale", "sea", "ship", "boat", "captain", "white", "harpoon", "deck", "sail"]
 BLOCK = 16

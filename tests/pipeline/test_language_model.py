@@ -7,13 +7,13 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from pipeline import show_samples
-from pipeline.builtin_corpora import ALPHABET
-from pipeline.conv_lm import ConvConfig, ConvLM
-from pipeline.errors import UserError
-from pipeline.language_model import open_language_model
-from pipeline.model_folder import quiet
-from pipeline.residual_lm import Ralm, RalmConfig
-from pipeline.tokenizer import character_tokenizer, load_tokenizer
+from pipeline.models.conv_lm import ConvConfig, ConvLM
+from pipeline.models.language_model import open_language_model
+from pipeline.models.model_folder import quiet
+from pipeline.models.residual_lm import Ralm, RalmConfig
+from pipeline.runtime.errors import UserError
+from pipeline.text.builtin_corpora import ALPHABET
+from pipeline.text.tokenizer import character_tokenizer, load_tokenizer
 
 GPT2 = {"vocab_size": 14, "n_embd": 32, "n_layer": 2, "n_head": 1, "n_positions": 32, "bos_token_id": 13}
 

@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from pipeline import files, lock
-from pipeline.errors import UserError
-from pipeline.lock import writing
+from pipeline.runtime import files, lock
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.lock import writing
 from tests.conftest import free_port, serving
 
 HOLD = """
 import sys, time
-from pipeline import lock
+from pipeline.runtime import lock
 lock.LEASE = 3
 with lock.writing(sys.argv[1]):
     print("held", flush=True)

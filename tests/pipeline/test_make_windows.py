@@ -14,13 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoTokenizer
 
-from pipeline import files, make_windows, tokenise, verify_store, windows_graph
-from pipeline import tokenizer as tokenizer_module
-from pipeline.errors import UserError
-from pipeline.manifest import read_manifest
-from pipeline.store import Store
+from pipeline import make_windows, verify_store
+from pipeline.runtime import files
+from pipeline.runtime.errors import UserError
+from pipeline.stores.manifest import read_manifest
+from pipeline.stores.reader import Store
+from pipeline.text import tokenizer as tokenizer_module
 from pipeline.verify_store import verify
-from pipeline.windows_job import WindowsJob
+from pipeline.windows import graph as windows_graph
+from pipeline.windows import tokenise
+from pipeline.windows.job import WindowsJob
 from tests.conftest import DATA, command, free_port, run, serving, shard_bytes, words
 from tests.killing import storm, timed
 
@@ -392,8 +395,8 @@ def test_bad_input_ends_the_command_with_one_line_and_code_2(texts, tokenizer, t
 
 
 def test_a_limit_spills_little_more_than_it_keeps():
-    from pipeline.parts import PartBuffer
-    from pipeline.windows import Windows
+    from pipeline.windows.cutting import Windows
+    from pipeline.windows.parts import PartBuffer
 
     buffer = PartBuffer("c", "s", 0, 2, most=100)
     for batch in range(50):
@@ -501,8 +504,8 @@ def test_work_that_was_done_is_not_done_again(windows, texts, monkeypatch):
 
 
 def test_text_that_changes_under_a_run_is_noticed(texts, tokenizer):
-    from pipeline.documents import Source
-    from pipeline.survey import survey_file
+    from pipeline.text.documents import Source
+    from pipeline.text.survey import survey_file
 
     job = WindowsJob(*[None] * 8, False, 0, True, {}, "", None, None)
     lines = (texts / "a.jsonl").read_text().splitlines(keepends=True)

@@ -13,16 +13,19 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from pipeline import files, make_windows, mine_negatives, mining, mining_graph
-from pipeline.builtin_corpora import ALPHABET
-from pipeline.errors import UserError
-from pipeline.language_model import open_language_model
-from pipeline.lock import writing
-from pipeline.manifest import read_manifest
-from pipeline.mining_job import drawn_length
-from pipeline.model_folder import quiet
-from pipeline.store import Store
-from pipeline.tokenizer import character_tokenizer
+from pipeline import make_windows, mine_negatives
+from pipeline.mining import graph as mining_graph
+from pipeline.mining import rows as mining
+from pipeline.mining.job import drawn_length
+from pipeline.models.language_model import open_language_model
+from pipeline.models.model_folder import quiet
+from pipeline.runtime import files
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.lock import writing
+from pipeline.stores.manifest import read_manifest
+from pipeline.stores.reader import Store
+from pipeline.text.builtin_corpora import ALPHABET
+from pipeline.text.tokenizer import character_tokenizer
 from pipeline.verify_store import main as verify_main
 from pipeline.verify_store import verify
 from tests.conftest import command, free_port, run, serving, shard_bytes

@@ -4,11 +4,11 @@ import pytest
 from scipy import stats
 
 import schemas
-from pipeline.hashing import mix
-from pipeline.manifest import Record
-from pipeline.mining import SKETCH, Sketch, count, divide, list_hashes, mine
-from pipeline.mining_job import MiningJob, StoreJob, Unit, drawn_length
-from pipeline.sampling import Completions, Sampling, request_seed
+from pipeline.engines.sampling import Completions, Sampling, request_seed
+from pipeline.mining.job import MiningJob, StoreJob, Unit, drawn_length
+from pipeline.mining.rows import SKETCH, Sketch, count, divide, list_hashes, mine
+from pipeline.runtime.hashing import mix
+from pipeline.stores.manifest import Record
 
 
 class Echo:

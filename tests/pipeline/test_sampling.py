@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from pipeline.errors import UserError
-from pipeline.sampling import Sampling, draw, log_probabilities, request_seed, uniform
+from pipeline.engines.sampling import Sampling, draw, log_probabilities, request_seed, uniform
+from pipeline.runtime.errors import UserError
 
 LAST = 1 - 2.0**-53
 RULES = [Sampling(), Sampling("top_k", top_k=7), Sampling("nucleus", top_p=0.8)]

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import schemas
-from pipeline import shards as shards_module
-from pipeline.errors import UserError
-from pipeline.manifest import Manifest, read_manifest, write_manifest
-from pipeline.shards import content_digest, finished_shard, write_shard
-from pipeline.store import Store
+from pipeline.runtime.errors import UserError
+from pipeline.stores import shards as shards_module
+from pipeline.stores.manifest import Manifest, read_manifest, write_manifest
+from pipeline.stores.reader import Store
+from pipeline.stores.shards import content_digest, finished_shard, write_shard
 
 ROWS = (500, 0, 1300, 1)
 

@@ -4,9 +4,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pipeline.documents import Source
-from pipeline.errors import UserError
-from pipeline.survey import Reject, Survey, check_rejects, find_repeats, spread_digests
+from pipeline.runtime.errors import UserError
+from pipeline.text.documents import Source
+from pipeline.text.survey import Reject, Survey, check_rejects, find_repeats, spread_digests
 
 
 def survey_of(documents: list[int]) -> Survey:

@@ -6,10 +6,10 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
-from pipeline import tokenizer as module
-from pipeline.builtin_corpora import python_docs
-from pipeline.errors import UserError
-from pipeline.tokenizer import END_OF_TEXT, TextEncoder, chunks, load_tokenizer, train_tokenizer
+from pipeline.runtime.errors import UserError
+from pipeline.text import tokenizer as module
+from pipeline.text.builtin_corpora import python_docs
+from pipeline.text.tokenizer import END_OF_TEXT, TextEncoder, chunks, load_tokenizer, train_tokenizer
 from tests.conftest import DATA, words
 
 LLAMA_3 = (  # the pattern that today's models split words with: a line break joins the punctuation before it

@@ -5,15 +5,15 @@ import pytest
 import torch
 from transformers import GPT2Config, LlamaConfig, MistralConfig
 
-from pipeline import torch_engine
-from pipeline.conv_lm import ConvConfig
-from pipeline.errors import UserError
-from pipeline.generator import open_generator
-from pipeline.language_model import AutoModelForCausalLM, open_language_model
-from pipeline.model_folder import quiet
-from pipeline.residual_lm import RalmConfig
-from pipeline.sampling import Sampling, request_seed
-from pipeline.torch_engine import TorchEngine
+from pipeline.engines import torch_engine
+from pipeline.engines.generator import open_generator
+from pipeline.engines.sampling import Sampling, request_seed
+from pipeline.engines.torch_engine import TorchEngine
+from pipeline.models.conv_lm import ConvConfig
+from pipeline.models.language_model import AutoModelForCausalLM, open_language_model
+from pipeline.models.model_folder import quiet
+from pipeline.models.residual_lm import RalmConfig
+from pipeline.runtime.errors import UserError
 
 ROPE = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 ROPE |= {"num_key_value_heads": 2, "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 1}

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import UserError
-from pipeline.manifest import read_manifest
+from pipeline.runtime.errors import UserError
+from pipeline.stores.manifest import read_manifest
 from pipeline.verify_store import main, verify
 from tests.conftest import run, shard_bytes
 

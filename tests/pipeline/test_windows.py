@@ -5,8 +5,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.hashing import mix
-from pipeline.windows import ORDERS, Windows, cut_windows, document_name, shard_start, shuffled_order, window_ids
+from pipeline.runtime.hashing import mix
+from pipeline.windows.cutting import (
+    ORDERS,
+    Windows,
+    cut_windows,
+    document_name,
+    shard_start,
+    shuffled_order,
+    window_ids,
+)
 
 
 def naive_windows(documents, window, stride, eos):

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from pipeline import split_texts
-from pipeline.errors import UserError
+from pipeline.runtime.errors import UserError
 from studies import run_study
-from studies.study import SECTIONS, Study
+from studies.orchestration.study import SECTIONS, Study
 from tests.conftest import ROOT, command, run
 from tests.killing import kill_after
 
@@ -101,7 +101,7 @@ def test_every_flag_of_the_studies_that_come_with_the_project_is_known_to_its_sc
         source = (
             (ROOT / script).read_text()
             + "".join(path.read_text() for path in (ROOT / script).parent.glob("*.py"))
-            + (ROOT / "training/run.py").read_text()
+            + (ROOT / "training/loop/run.py").read_text()
         )
         for flag in flags:
             assert f'"{flag}"' in source, f"{script} {flag}"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import mine_negatives
-from pipeline.store import Store
+from pipeline.stores.reader import Store
 from tests.conftest import Stores
 from tests.pipeline.test_mine_negatives import save_generator
 

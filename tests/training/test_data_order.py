@@ -3,8 +3,8 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from training.data_order import BLOCK, SPAN, rows_at
-from training.loader import Loader
+from training.data.loader import Loader
+from training.data.order import BLOCK, SPAN, rows_at
 
 
 @pytest.mark.parametrize("total", [1, 5, BLOCK, BLOCK + 1, BLOCK * SPAN, BLOCK * SPAN + 7, 3 * BLOCK * SPAN + 1000])

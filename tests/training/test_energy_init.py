@@ -18,17 +18,17 @@ from transformers import (
     RobertaModel,
 )
 
-from pipeline.errors import UserError
-from pipeline.model_folder import quiet
-from pipeline.tokenizer import load_tokenizer
+from pipeline.models.model_folder import quiet
+from pipeline.runtime.errors import UserError
+from pipeline.text.tokenizer import load_tokenizer
 from tests.conftest import words
 from training import train_energy
-from training.energy_folder import EnergyFolder, open_energy_model, reader_for
-from training.energy_init import find_start, start_from
-from training.energy_inputs import Sequences
-from training.energy_model import EnergyModel
-from training.energy_presets import PRESETS
-from training.lm_presets import PRESETS as LM_PRESETS
+from training.energy.first_weights import find_start, start_from
+from training.energy.folder import EnergyFolder, open_energy_model, reader_for
+from training.energy.inputs import Sequences
+from training.energy.model import EnergyModel
+from training.energy.presets import PRESETS
+from training.language.presets import PRESETS as LM_PRESETS
 
 BIT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 128}  # bit-nano's
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

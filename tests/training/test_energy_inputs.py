@@ -4,11 +4,11 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import schemas
-from pipeline.builtin_corpora import ALPHABET
-from pipeline.tokenizer import character_tokenizer
-from training.data_order import BLOCK, rows_at
-from training.energy_inputs import AsTheyAre, Retokenised, Sequences, completed
-from training.mixture import Mixture
+from pipeline.text.builtin_corpora import ALPHABET
+from pipeline.text.tokenizer import character_tokenizer
+from training.data.mixture import Mixture
+from training.data.order import BLOCK, rows_at
+from training.energy.inputs import AsTheyAre, Retokenised, Sequences, completed
 
 
 def table(rows: list[tuple[list[int], str, int, list[list[int]]]]) -> pa.Table:

@@ -2,10 +2,10 @@ import pytest
 import torch
 from transformers import AutoModel, BertForMaskedLM
 
-from pipeline.model_folder import quiet
-from pipeline.residual_lm import config_of
-from training.energy_model import EnergyConfig, EnergyModel
-from training.energy_presets import PRESETS, RECIPES
+from pipeline.models.model_folder import quiet
+from pipeline.models.residual_lm import config_of
+from training.energy.model import EnergyConfig, EnergyModel
+from training.energy.presets import PRESETS, RECIPES
 
 GPT2 = {"vocabulary_size": 50_257, "eos_token_id": 50_256}
 SUMS = {"vocabulary_size": 14, "eos_token_id": 13}

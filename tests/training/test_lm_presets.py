@@ -2,8 +2,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from pipeline.errors import UserError
-from training.lm_presets import PRESETS, find_preset
+from pipeline.runtime.errors import UserError
+from training.language.presets import PRESETS, find_preset
 
 VOCABULARY = 50_257
 

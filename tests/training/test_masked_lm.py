@@ -6,12 +6,12 @@ import torch
 from torch.nn import functional as F
 from transformers import AutoModelForMaskedLM, BertForMaskedLM
 
-from pipeline.errors import UserError
-from pipeline.language_model import open_language_model
-from pipeline.tokenizer import load_tokenizer
+from pipeline.models.language_model import open_language_model
+from pipeline.runtime.errors import UserError
+from pipeline.text.tokenizer import load_tokenizer
 from tests.training.launching import losses, train
 from training import train_lm
-from training.lm_task import IGNORED, MaskedModelling
+from training.language.task import IGNORED, MaskedModelling
 from training.train_lm import masked_config
 
 START, MASK = 14, 15

@@ -7,9 +7,9 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 from torch.nn.functional import cross_entropy
 
-from training.energy_model import EnergyModel
-from training.energy_presets import PRESETS
-from training.objectives import OBJECTIVES, balanced, nce, ranking
+from training.energy.model import EnergyModel
+from training.energy.objectives import OBJECTIVES, balanced, nce, ranking
+from training.energy.presets import PRESETS
 
 UNITS = 24  # probabilities of completions are multiples of 1/UNITS, so that expectations are plain sums
 

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from pipeline.errors import UserError
+from pipeline.runtime.errors import UserError
 from training import plan_memory
 
 

@@ -3,9 +3,9 @@ import math
 
 import pytest
 
-from pipeline.command_line import Parser
-from pipeline.errors import UserError
-from training.recipe import Recipe, add_recipe_options, chosen_recipe
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError
+from training.loop.recipe import Recipe, add_recipe_options, chosen_recipe
 
 RECIPE = Recipe(max_lr=0.1, batch_size=8, warmup_steps=10, max_steps=110, max_grad_norm=1)
 

@@ -16,22 +16,22 @@ from torch.nn import functional as F
 from transformers import AutoModel, GPT2Config, GPT2LMHeadModel
 
 from pipeline import make_windows
-from pipeline.errors import UserError
-from pipeline.manifest import read_manifest, write_manifest
-from pipeline.store import Store
-from pipeline.tokenizer import load_tokenizer
+from pipeline.runtime.errors import UserError
+from pipeline.stores.manifest import read_manifest, write_manifest
+from pipeline.stores.reader import Store
+from pipeline.text.tokenizer import load_tokenizer
 from tests.conftest import ROOT, Stores
 from tests.training.conftest import mined
 from tests.training.launching import losses, train, train_command
 from tests.training.test_energy_inputs import by_hand
 from tests.training.test_train_lm import kill_at_step
 from training import train_energy
-from training.data_order import rows_at
-from training.energy_folder import open_energy_model
-from training.energy_inputs import completed
-from training.energy_model import EnergyModel
-from training.energy_presets import PRESETS
-from training.negatives_check import fewest_negatives
+from training.data.checks import fewest_negatives
+from training.data.order import rows_at
+from training.energy.folder import open_energy_model
+from training.energy.inputs import completed
+from training.energy.model import EnergyModel
+from training.energy.presets import PRESETS
 
 SUMS = {"vocabulary_size": 14, "eos_token_id": 13}
 

@@ -13,15 +13,15 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from pipeline import make_windows
-from pipeline.errors import UserError
-from pipeline.language_model import open_language_model
-from pipeline.store import Store
-from pipeline.tokenizer import load_tokenizer
+from pipeline.models.language_model import open_language_model
+from pipeline.runtime.errors import UserError
+from pipeline.stores.reader import Store
+from pipeline.text.tokenizer import load_tokenizer
 from tests.killing import kill_family
 from tests.training.launching import losses, train, train_command
 from training import train_lm
-from training.data_order import rows_at
-from training.lm_presets import PRESETS
+from training.data.order import rows_at
+from training.language.presets import PRESETS
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,9 @@ def test_weights_that_explode_stop_the_run_and_their_checkpoint_goes(stores, tmp
 
 SPOILED = """
 import sys, torch
-from training import lm_task, ranks, train_lm
+from training import train_lm
+from training.language import task as lm_task
+from training.loop import ranks
 calls, loss = [], lm_task.LanguageModelling.loss
 def spoiled(self, network, batch):
     calls.append(1)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from evaluation import sample_joint
-from pipeline.builtin_corpora import ALPHABET
-from pipeline.model_folder import quiet
-from pipeline.tokenizer import character_tokenizer
+from pipeline.models.model_folder import quiet
+from pipeline.text.builtin_corpora import ALPHABET
+from pipeline.text.tokenizer import character_tokenizer
 from tests.training.test_energy_model import model_of
 
 KINDS = ("linear", "bilstm-tiny", "unit-nano", "bit-nano")

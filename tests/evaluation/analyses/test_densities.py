@@ -5,9 +5,9 @@ import pytest
 
 from evaluation.analyses import densities
 from evaluation.analyses.densities import log_probabilities, scored_contexts
-from evaluation.bounds import log_partition_bounds
-from pipeline.errors import UserError
-from pipeline.store import Store
+from evaluation.joint.bounds import log_partition_bounds
+from pipeline.runtime.errors import UserError
+from pipeline.stores.reader import Store
 from tests.evaluation.world import SAMPLES, truth
 
 

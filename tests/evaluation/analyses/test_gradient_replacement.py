@@ -9,12 +9,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from evaluation.analyses import gradient_replacement
-from pipeline.builtin_corpora import ALPHABET
-from pipeline.errors import UserError
-from pipeline.tokenizer import character_tokenizer
+from pipeline.runtime.errors import UserError
+from pipeline.text.builtin_corpora import ALPHABET
+from pipeline.text.tokenizer import character_tokenizer
 from tests.evaluation.analyses.conftest import KINDS
 from tests.training.test_energy_inputs import by_hand
-from training.energy_folder import open_energy_model
+from training.energy.folder import open_energy_model
 
 
 @torch.no_grad()

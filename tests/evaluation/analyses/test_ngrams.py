@@ -9,7 +9,7 @@ import pytest
 from evaluation import sample_joint
 from evaluation.analyses import ngrams
 from evaluation.analyses.ngrams import shares, unique_share
-from pipeline.errors import UserError
+from pipeline.runtime.errors import UserError
 from tests.conftest import run
 
 

@@ -9,9 +9,9 @@ from transformers import AutoModelForCausalLM
 
 from evaluation.analyses import perturbations
 from evaluation.analyses.perturbations import replacements, swaps
-from pipeline.errors import UserError
-from pipeline.sampling import request_seed
-from training.energy_folder import open_energy_model
+from pipeline.engines.sampling import request_seed
+from pipeline.runtime.errors import UserError
+from training.energy.folder import open_energy_model
 
 
 def test_each_perturbation_changes_what_it_says():

@@ -7,8 +7,8 @@ import pytest
 
 from evaluation import score
 from evaluation.analyses import prefix_length
-from pipeline.errors import UserError
-from pipeline.store import Store
+from pipeline.runtime.errors import UserError
+from pipeline.stores.reader import Store
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import torch
 
 from evaluation.analyses import random_text
 from evaluation.analyses.random_text import texts_of
-from pipeline.errors import UserError
+from pipeline.runtime.errors import UserError
 from tests.training.test_energy_inputs import by_hand
-from training.energy_folder import open_energy_model
+from training.energy.folder import open_energy_model
 
 
 @pytest.mark.parametrize("which", ["forwards", "backwards"])

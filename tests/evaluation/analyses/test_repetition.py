@@ -9,7 +9,7 @@ import pytest
 from evaluation import sample_joint
 from evaluation.analyses import repetition_by_energy, repetition_next_token
 from evaluation.analyses.repetition_next_token import first_repetition
-from pipeline.errors import UserError
+from pipeline.runtime.errors import UserError
 from tests.evaluation.world import CONTEXT, TEXTS, truth
 
 

@@ -8,8 +8,8 @@ import torch
 from evaluation import sample_joint
 from evaluation.analyses import third_detector
 from evaluation.analyses.third_detector import rows_of
-from pipeline.errors import UserError
-from training.energy_folder import open_energy_model
+from pipeline.runtime.errors import UserError
+from training.energy.folder import open_energy_model
 
 
 @torch.no_grad()

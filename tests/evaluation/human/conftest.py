@@ -18,10 +18,10 @@ import pytest
 import uvicorn
 
 from evaluation.human import prepare
-from evaluation.human.guards import Pace
-from evaluation.human.links import Rater, find_rater
-from evaluation.human.rating_site import create_app
-from evaluation.human.study import Study
+from evaluation.human.site.app import create_app
+from evaluation.human.site.guards import Pace
+from evaluation.human.site.links import Rater, find_rater
+from evaluation.human.study.file import Study
 from tests.conftest import command, free_port, serving
 
 SUBJECTS = ["harbour", "council", "orchard", "library", "railway", "museum", "bakery", "island", "theatre", "river"]

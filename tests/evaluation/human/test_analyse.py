@@ -10,11 +10,11 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from evaluation.human import analyse
-from evaluation.human.assignment import page_for
-from evaluation.human.ballots import receive, start
-from evaluation.human.outcome import Tally, Vote, agreement, rate, tallies
-from evaluation.report_shapes import HUMAN
-from pipeline.errors import UserError
+from evaluation.human.site.assignment import page_for
+from evaluation.human.site.ballots import receive, start
+from evaluation.human.study.outcome import Tally, Vote, agreement, rate, tallies
+from evaluation.reporting.shapes import HUMAN
+from pipeline.runtime.errors import UserError
 from tests.evaluation.human.conftest import Prepared
 
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from evaluation.human.assignment import page_for, progress
-from evaluation.human.ballots import Reply, receive, start
+from evaluation.human.site.assignment import page_for, progress
+from evaluation.human.site.ballots import Reply, receive, start
 from tests.evaluation.human.conftest import Prepared, attentive
 
 LEASE = 1800.0

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from evaluation.human import export, import_votes
-from evaluation.human.votes import records
-from pipeline.errors import UserError
+from evaluation.human.study.votes import records
+from pipeline.runtime.errors import UserError
 from tests.evaluation.human.conftest import Prepared
 from tests.evaluation.human.test_analyse import simulate
 

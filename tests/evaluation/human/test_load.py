@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 
-from evaluation.human.votes import records
+from evaluation.human.study.votes import records
 from tests.conftest import command, free_port, serving
 from tests.evaluation.human.conftest import Prepared, integrity, served
 from tests.evaluation.human.crowd import Crowd

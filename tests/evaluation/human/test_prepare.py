@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from evaluation.human import prepare
-from evaluation.human.links import digest
+from evaluation.human.site.links import digest
 from pipeline import make_windows
-from pipeline.errors import UserError
-from pipeline.store import Store
-from pipeline.tokenizer import load_tokenizer
+from pipeline.runtime.errors import UserError
+from pipeline.stores.reader import Store
+from pipeline.text.tokenizer import load_tokenizer
 from tests.conftest import run
 from tests.evaluation.human.conftest import Prepared, write_samples
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from evaluation.human import invite
-from evaluation.human.guards import MOST_KNOWN, LastMinute
+from evaluation.human.site.guards import MOST_KNOWN, LastMinute
 from tests.conftest import run
 from tests.evaluation.human.conftest import HARD, Prepared, attentive, served_here
 from tests.evaluation.human.visitor import Visitor

@@ -1,0 +1,36 @@
+"""The votes that a study holds, read from its file."""
+
+from dataclasses import dataclass
+
+from evaluation.human.study.design import MODEL_2
+from evaluation.human.study.file import Study
+from evaluation.human.study.outcome import Vote
+
+
+@dataclass(frozen=True)
+class Record:
+    """A vote with everything that is known of it."""
+
+    rater: str
+    page: int
+    comparison: int
+    window_id: str
+    choice: str
+    preferred: str  # model1 or model2
+    check_passed: bool
+    sent: float
+
+    def as_vote(self) -> Vote:
+        return Vote(self.rater, self.window_id, self.preferred == MODEL_2, self.check_passed)
+
+
+def records(study: Study) -> list[Record]:
+    """Votes on items, in the order in which they came; those of pages with a failed check are among them."""
+    rows = study.reader.execute(
+        "SELECT rater.code AS rater, page.id AS page, comparison.id AS comparison, window_id, choice, "
+        "CASE choice WHEN 'left' THEN left_source ELSE right_source END AS preferred, passed AS check_passed, sent "
+        "FROM slot JOIN page ON page.id = page JOIN rater ON rater.id = page.rater "
+        "JOIN comparison ON comparison.id = comparison "
+        "WHERE slot.kind = 'item' AND page.state = 'sent' ORDER BY sent, page.id, place"
+    )
+    return [Record(**dict(row) | {"check_passed": bool(row["check_passed"])}) for row in rows]

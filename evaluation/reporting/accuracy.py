@@ -1,0 +1,146 @@
+"""Accuracy: grids as coloured tables with the paper's numbers in small print, and detection of whole texts."""
+
+import os
+from typing import Any
+
+from evaluation.detection.labels import CROSS_ARCHITECTURE, CROSS_CORPUS, IN_DOMAIN, UNKNOWN, WILD
+from evaluation.reporting.blocks import (
+    NOTHING,
+    Block,
+    Cell,
+    Folded,
+    Missing,
+    Section,
+    Table,
+    Words,
+    count,
+    decimal,
+    in_interval,
+    in_percent,
+    percent,
+    words,
+)
+from evaluation.reporting.commands import usage
+from evaluation.reporting.inputs import Findings, Result
+
+CHANCE = 0.5
+MEANINGS = {
+    IN_DOMAIN: "the corpus and the generator's architecture are those of training",
+    CROSS_ARCHITECTURE: "another generator's architecture",
+    CROSS_CORPUS: "another corpus",
+    WILD: "another corpus and another architecture",
+    UNKNOWN: "what the model was trained on, or tested on, is not known",
+}
+
+
+def grids_section(found: Findings) -> Section:
+    blocks: list[Block] = []
+    if grids := found.of("grid"):
+        text = (
+            "Rows: what was trained. Columns: what it is tested on. Chance is 50 %; below each accuracy stand its 95 % "
+            "interval, the setting, and the paper's number where it has one, which is of full-size models."
+        )
+        blocks.append(Words(text))
+    for grid in grids:
+        blocks.append(grid_table(grid))
+        if by_context := context_table(grid):
+            blocks.append(Folded(f"By length of context: {grid.content['title']}", [by_context]))
+    if not grids:
+        blocks.append(
+            Missing("No accuracy grids: there is no grid.json in these folders.", [usage("accuracy_grid.py")])
+        )
+    return Section("accuracy", "Accuracy grids", blocks)
+
+
+def grid_table(grid: Result) -> Table:
+    content = grid.content
+    cells = {(cell["row"], cell["column"]): cell for cell in content["cells"]}
+    means = content.get("row_means") or {}
+    rows = []
+    for row in content["rows"]:
+        shown = [words(row), *(grid_cell(cells.get((row, column))) for column in content["columns"])]
+        rows.append(shown + ([percent(means.get(row))] if means else []))
+    used = {cell.get("setting") for cell in content["cells"]}
+    notes = [f"{name}: {meaning}." for name, meaning in MEANINGS.items() if name in used]
+    columns = ("Trained on, or model", *content["columns"], *(["Mean"] if means else []))
+    return Table(f"{content['title']} ({grid.name})", columns, rows, notes)
+
+
+def grid_cell(cell: dict[str, Any] | None) -> Cell:
+    """Percent, interval, setting, the paper's number; or that it was left out."""
+    if cell is None:
+        return words(None)
+    paper = (f"paper {in_percent(cell['paper'])}",) if "paper" in cell else ()
+    if "accuracy" not in cell:
+        return Cell(NOTHING, small=("left out", *paper), tag="problem")
+    share = min(1.0, max(0.0, (cell["accuracy"] - CHANCE) / (1 - CHANCE)))
+    careful = ("careful: see warnings",) if cell.get("warnings") else ()
+    small = (in_interval(cell["low"], cell["high"]), cell["setting"], *paper, *careful)
+    return Cell(in_percent(cell["accuracy"]), cell["accuracy"], small, share)
+
+
+def context_table(grid: Result) -> Table | None:
+    """Accuracy for every length of context by itself; none where whole texts were tested."""
+    cells = [cell for cell in grid.content["cells"] if cell.get("by_context")]
+    lengths = sorted({length for cell in cells for length in cell["by_context"]}, key=int)
+    if not cells or lengths == ["0"]:
+        return None
+    rows = [
+        [
+            words(f"{cell['row']} on {cell['column']}"),
+            *(part_cell(cell["by_context"].get(length)) for length in lengths),
+        ]
+        for cell in cells
+    ]
+    columns = ("Cell", *(f"{length} tokens" for length in lengths))
+    return Table(f"By length of context: {grid.content['title']}", columns, rows)
+
+
+def part_cell(part: dict[str, Any] | None) -> Cell:
+    if part is None:
+        return words(None)
+    return Cell(in_percent(part["accuracy"]), part["accuracy"], (in_interval(part["low"], part["high"]),))
+
+
+def detection_section(found: Findings) -> Section:
+    blocks: list[Block] = []
+    for result in found.of("detection"):
+        blocks += detection_blocks(result)
+    if not blocks:
+        blocks.append(Missing("No detection of whole texts.", [usage("detect.py")]))
+    return Section("detection", "Detection of whole texts", blocks)
+
+
+def detection_blocks(result: Result) -> list[Block]:
+    content = result.content
+    model = content["energy"].get("preset") or content["energy"].get("kind") or "energy model"
+    blocks: list[Block] = []
+    if content["accuracy"]:
+        rows = []
+        for one in content["accuracy"]:
+            low, high = one["interval"][:2]
+            right = one.get("right") or {}
+            rows.append(
+                [
+                    words(one["detector"]),
+                    words(os.path.basename(one["generated"])),
+                    Cell(in_percent(one["balanced_accuracy"], 2), one["balanced_accuracy"], (in_interval(low, high),)),
+                    decimal(one["auroc"], 4),
+                    *(percent((right.get(name) or {}).get("share")) for name in ("real", "generated")),
+                ]
+            )
+        columns = ("Detector", "Generated texts", "Balanced accuracy", "AUROC", "Right on real", "Right on generated")
+        blocks.append(Table(f"Detection with {model} ({result.name})", columns, rows))
+    rows = [
+        [
+            words(os.path.basename(file["file"])),
+            words(file.get("label")),
+            count(file["texts"]),
+            count(file["called_real"]),
+            percent(file.get("share_called_real")),
+            count(file["left_out"]),
+        ]
+        for file in content["files"]
+    ]
+    columns = ("File", "It is", "Texts", "Called real", "Share", "Left out")
+    return [*blocks, Table(f"Texts called real by {model} ({result.name})", columns, rows)]

@@ -1,0 +1,67 @@
+"""What a reader has to know before believing the numbers, gathered from all results."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from evaluation.joint.bounds import LEAST_EFFECTIVE_SAMPLES
+from evaluation.reporting.blocks import listed, times
+from evaluation.reporting.inputs import Findings
+
+PROBLEM, CAREFUL = "problem", "careful"
+MOST = 8  # warnings that are shown unfolded
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A sentence, what it is about, and whether something is broken or merely to be doubted."""
+
+    kind: str
+    where: str
+    text: str
+
+
+def warnings_of(found: Findings) -> list[Warned]:
+    """Problems first, then doubts; the same sentence of several results once."""
+    problems = [Warned(PROBLEM, "Cannot be read", text) for text in found.problems]
+    gathered: dict[tuple[str, str, str], list[str]] = {}
+    for topic, where, kind, text in doubts(found):
+        gathered.setdefault((kind, topic, text), []).append(where)
+    doubted = [Warned(kind, f"{topic}: {listed(where)}", text) for (kind, topic, text), where in gathered.items()]
+    return problems + sorted(doubted, key=lambda one: one.kind != PROBLEM)
+
+
+def doubts(found: Findings) -> Iterator[tuple[str, str, str, str]]:
+    """Topic, place, kind and sentence of everything that results say against themselves."""
+    for result in found.of("grid"):
+        for cell in result.content["cells"]:
+            where = f"{cell['row']} on {cell['column']}"
+            if "problem" in cell:
+                yield "Left out of a grid", where, PROBLEM, cell["problem"]
+            for sentence in cell.get("warnings", []):
+                yield "Accuracy", where, CAREFUL, sentence
+    for result in found.of("bounds"):
+        for sentence in result.content.get("warnings", []):
+            yield "Bounds", result.name, CAREFUL, sentence
+        least, drawn = result.content["effective_samples"]["least"], result.content["samples"]
+        if least < min(LEAST_EFFECTIVE_SAMPLES, drawn / 2) and not result.content.get("warnings"):
+            yield "Bounds", result.name, CAREFUL, few(drawn, least, "the bounds mean little there")
+    for result in found.of("samples"):
+        effective, drawn = result.content.get("effective_samples"), result.content["settings"].get("samples")
+        if effective and drawn and effective["median"] < min(LEAST_EFFECTIVE_SAMPLES, drawn / 2):
+            sentence = few(drawn, effective["median"], "the choice leans on very few of them")
+            yield "Joint samples", result.name, CAREFUL, sentence
+    for result in found.of("analysis"):
+        for sentence in result.content.get("warnings", []):
+            yield "Analysis", result.content["title"], CAREFUL, sentence
+    for result in [*found.of("windows"), *found.of("negatives")]:
+        if rejected := result.content["counts"].get("rejected"):
+            of = result.content["counts"].get("documents")
+            text = f"{rejected:,} of {of:,} documents" if of else times(rejected, "text")
+            yield "Corpus", result.name, CAREFUL, f"{text} rejected: {result.path}/rejects says which and why."
+    for result in found.of("detection"):
+        if left_out := sum(file["left_out"] for file in result.content["files"]):
+            yield "Detection", result.name, CAREFUL, f"{times(int(left_out), 'text')} without a score."
+
+
+def few(drawn: int, effective: float, so: str) -> str:
+    return f"{drawn:,} samples of a context are worth as few as {effective:.1f}: {so}."

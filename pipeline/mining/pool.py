@@ -1,0 +1,121 @@
+"""The generators of a mining run on one machine: each loaded once, whatever the number of worker processes.
+
+With one worker process and one engine they are in that process. Otherwise each is a process of its own, which the
+workers of a machine share: a vLLM engine fills an accelerator, and a process can hold only one.
+"""
+
+import logging
+import os
+import tempfile
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import torch
+
+from pipeline.engines.choice import VLLM
+from pipeline.engines.generator import Generator, open_generator
+from pipeline.engines.sampling import NUCLEUS, Sampling
+from pipeline.mining.job import MiningJob
+from pipeline.mining.rows import Sampler
+from pipeline.stores.reader import Store
+from pipeline.stores.shards import fingerprint
+
+_here: dict[str, Generator] = {}  # of this process, loaded by whichever worker thread came first
+_loading = threading.Lock()
+
+
+class Generators:
+    """The generators of a job, loaded when they are first asked for."""
+
+    def __init__(self, job: MiningJob):
+        self.job = job
+        self.window = int(Store(job.windows).manifest.settings["window"])
+        self.shared: dict[str, tuple[Any, Any]] = {}
+
+    def get(self, number: int) -> Sampler:
+        """The generator of a store; stores that differ in a rule that the engine can change share one."""
+        store = self.job.stores[number]
+        # Which log-probabilities vLLM tells is fixed when it starts, so nucleus sampling has an engine of its own.
+        key = fingerprint({"model": store.description, "engine": store.engine, "nucleus": _is_nucleus(store.sampling)})
+        if not self.job.shared:
+            with _loading:
+                if key not in _here:
+                    _here[key] = opened(store.generator, store.sampling, store.engine, self.window)
+                return _here[key].with_sampling(store.sampling)
+        if key not in self.shared:
+            self.shared[key] = self._acquire(store.generator, store.sampling, store.engine, key)
+        return _Remote(self.shared[key][1], store.sampling)
+
+    def _acquire(self, name: str, sampling: Sampling, engine: str, key: str) -> tuple[Any, Any]:
+        from apache_beam.utils.multi_process_shared import MultiProcessShared
+
+        folder = meeting_place(self.job)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        constructor = partial(_Served, name, sampling, engine, self.window)
+        shared = MultiProcessShared(constructor, key[:16], path=folder, always_proxy=True, spawn_process=True)
+        return shared, shared.acquire()
+
+    def forget(self) -> None:
+        """Lets go of engines that may be broken: they are started anew when they are asked for again."""
+        self.shared = {}
+        close_all()
+
+    def release(self) -> None:
+        """Lets go of the engines; those that this process started end."""
+        for shared, proxy in self.shared.values():
+            with suppress(OSError, EOFError, RuntimeError):  # it may have ended by itself
+                shared.release(proxy)
+                if hasattr(shared, "_life_line"):
+                    shared.unsafe_hard_delete()
+        self.shared = {}
+
+
+class _Served:
+    """A generator in a process of its own; rules come with each call."""
+
+    def __init__(self, name: str, sampling: Sampling, engine: str, window: int):
+        logging.disable(logging.WARNING)  # Beam's server speaks of its coming and going; what fails is raised
+        self.generator = opened(name, sampling, engine, window)
+
+    def sample(self, sampling: Sampling, *request: Any) -> Any:
+        return self.generator.with_sampling(sampling).sample(*request)
+
+    def log_prob(self, *request: Any) -> Any:
+        return self.generator.log_prob(*request)
+
+
+class _Remote:
+    """A generator in another process, as one here."""
+
+    def __init__(self, proxy: Any, sampling: Sampling):
+        self.proxy, self.sampling = proxy, sampling
+
+    def sample(self, *request: Any) -> Any:
+        return self.proxy.sample(self.sampling, *request)
+
+    def log_prob(self, *request: Any) -> Any:
+        return self.proxy.log_prob(*request)
+
+
+def opened(name: str, sampling: Sampling, engine: str, window: int) -> Generator:
+    """A generator for mining, which scores as many completions as it samples."""
+    generator = open_generator(name, sampling, engine, window_length=window)
+    on_cpu = engine == VLLM and not torch.cuda.is_available()
+    return generator.scored_by_torch() if on_cpu else generator
+
+
+def meeting_place(job: MiningJob) -> str:
+    """Where the workers of a machine find out which process holds a generator."""
+    return os.path.join(tempfile.gettempdir(), f"residual-ebm-{job.run}")
+
+
+def close_all() -> None:
+    """Closes the generators of this process."""
+    while _here:
+        _here.popitem()[1].close()
+
+
+def _is_nucleus(sampling: Sampling) -> bool:
+    return sampling.rule == NUCLEUS

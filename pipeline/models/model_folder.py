@@ -1,0 +1,146 @@
+"""Models in folders, here, in a bucket or on the hub: which one it is, and whether its files are sound."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig, PretrainedConfig
+from transformers.utils import logging
+
+from pipeline.runtime import files
+from pipeline.runtime.errors import UserError, first_line
+from pipeline.text.tokenizer import load_tokenizer
+
+WEIGHTS = (".safetensors", ".bin")
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A trained model, known by its folder; its weights are read only when they are asked for."""
+
+    name: str
+    folder: str
+    config: PretrainedConfig
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What its trainer wrote down: preset, corpus, seed, …; nothing for models from elsewhere."""
+        return dict(getattr(self.config, "provenance", None) or {})
+
+    @cached_property
+    def tokenizer_digest(self) -> str:
+        return load_tokenizer(self.folder).digest
+
+    @cached_property
+    def weights_digest(self) -> str:
+        """Of the weight files: two folders with the same digest are the same model."""
+        digest = hashlib.sha256()
+        for path in self._weight_files():
+            digest.update(os.path.basename(path).encode())
+            with open(path, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()
+
+    def check_weights(self) -> None:
+        """Refuses weights that are not numbers: everything made from them would be noise."""
+        for path in self._weight_files():
+            for tensor_name, tensor in _tensors(path):
+                if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                    raise UserError(f"{path}: {tensor_name} has values that are not finite numbers: train it again")
+
+    def _weight_files(self) -> list[str]:
+        names = sorted(os.listdir(self.folder))
+        for ending in WEIGHTS:
+            if found := [name for name in names if name.endswith(ending)]:
+                return [os.path.join(self.folder, name) for name in found]
+        raise UserError(f"{self.name}: there are no weights in {self.folder} (*.safetensors)")
+
+
+def open_model_folder(name: str, kind: str = "model") -> ModelFolder:
+    """From a model's folder, here or in a bucket, or from the hub by its name."""
+    folder = _local_folder(name)
+    if not os.path.isfile(os.path.join(folder, "config.json")):
+        way_out = (
+            "its training has not ended" if os.path.isdir(os.path.join(folder, "checkpoints")) else "check the path"
+        )
+        raise UserError(f"{name}: not a model's folder, there is no config.json: {way_out}")
+    try:
+        return ModelFolder(name, folder, AutoConfig.from_pretrained(folder))
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{name}: config.json is not that of a {kind} ({first_line(error)})") from None
+
+
+def _local_folder(name: str) -> str:
+    if not files.is_local(name):
+        return _from_bucket(name)
+    if os.path.isdir(name):
+        return name
+    if os.path.isabs(name) or name.startswith((".", "~")) or name.count("/") > 1:  # what no hub name looks like
+        raise UserError(f"{name}: there is no such folder: check the path")
+    return _from_hub(name)
+
+
+def _from_bucket(url: str) -> str:
+    """A copy of the folder on this machine, made once, and again if a file has changed."""
+    found = [(name, files.info(files.join(url, name))) for name in files.names_in(url)]
+    wanted = [(name, info) for name, info in found if info.is_file]
+    if not any(name == "config.json" for name, _ in wanted):
+        raise UserError(f"{url}: not a model's folder, there is no config.json: check the path")
+    key = json.dumps([url, [(name, info.size, info.mtime_ns) for name, info in wanted]])
+    folder = os.path.join(tempfile.gettempdir(), f"residual-ebm-model-{hashlib.sha256(key.encode()).hexdigest()[:32]}")
+    if not os.path.isdir(folder):
+        temporary = tempfile.mkdtemp(dir=tempfile.gettempdir())
+        for name, _ in wanted:
+            with (
+                files.open_random(files.join(url, name)) as source,
+                open(os.path.join(temporary, name), "wb") as target,
+            ):
+                shutil.copyfileobj(source, target, 1 << 24)
+        with suppress(OSError):  # somebody else was faster
+            os.rename(temporary, folder)
+    return folder
+
+
+def _from_hub(name: str) -> str:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return snapshot_download(name, ignore_patterns=["*.h5", "*.msgpack", "*.onnx", "*.gguf", "*.ot", "*.tflite"])
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise UserError(
+            f"{name}: neither a model's folder nor a hub name that can be reached ({first_line(error)})"
+        ) from None
+
+
+def _tensors(path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    try:
+        if path.endswith(".safetensors"):
+            with safe_open(path, framework="pt") as file:
+                for name in list(file.keys()):  # it is no dictionary, and knows no other way
+                    yield name, file.get_tensor(name)
+        else:
+            yield from torch.load(path, map_location="cpu", weights_only=True).items()
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise UserError(f"{path}: these weights cannot be read ({first_line(error)})") from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars of transformers' own while a model is read or written: ours say what is going on."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

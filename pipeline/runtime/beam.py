@@ -1,0 +1,88 @@
+"""Running a Beam graph: on this machine by default, anywhere with Beam's own options."""
+
+import difflib
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+
+logging.disable(logging.WARNING)  # importing Beam warns of cloud libraries that a laptop does not need
+import apache_beam as beam  # noqa: E402
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions  # noqa: E402
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner  # noqa: E402
+from apache_beam.runners.runner import create_runner  # noqa: E402
+from apache_beam.transforms.environments import SubprocessSDKEnvironment  # noqa: E402
+
+from pipeline.runtime.command_line import Parser  # noqa: E402
+from pipeline.runtime.errors import UserError, user_error_in  # noqa: E402
+
+logging.disable(logging.NOTSET)
+
+
+def beam_options(arguments: Sequence[str]) -> PipelineOptions:
+    """Beam's options from what is left of a command line; an option that Beam does not know is a UserError."""
+    parser = Parser(add_help=False)
+    for owner in {cls.__name__: cls for cls in PipelineOptions.__subclasses__()}.values():
+        owner._add_argparse_args(parser)
+    _, unknown = parser.parse_known_args(list(arguments))
+    if unknown:
+        if not unknown[0].startswith("-"):
+            raise UserError(f"{unknown[0]}: not an option: quote the pattern of --input, or repeat the flag")
+        known = [flag for action in parser._actions for flag in action.option_strings]
+        near = difflib.get_close_matches(unknown[0].split("=")[0], known, 1)
+        raise UserError(f"unknown option {unknown[0]}" + (f": did you mean {near[0]}?" if near else ": see --help"))
+    options = PipelineOptions(list(arguments))
+    if options.view_as(DirectOptions).direct_num_workers < 0:
+        raise UserError("--direct_num_workers: at least 0, which is one a core")
+    if not is_local(options):
+        try:
+            create_runner(options.view_as(StandardOptions).runner)
+        except (ValueError, ImportError, AttributeError) as error:
+            raise UserError(f"--runner {options.view_as(StandardOptions).runner}: {error}") from None
+    return options
+
+
+def is_local(options: PipelineOptions) -> bool:
+    return options.view_as(StandardOptions).runner in (None, "DirectRunner")
+
+
+def worker_processes(options: PipelineOptions) -> int:
+    """How many processes a local run has."""
+    direct = options.view_as(DirectOptions)
+    if direct.direct_running_mode == "multi_threading":
+        return 1
+    return int(direct.direct_num_workers) or os.cpu_count() or 1
+
+
+def local_runner(options: PipelineOptions) -> FnApiRunner:
+    """Beam's runner for one machine: in this process, or in several. (Beam's choice would be to download one first.)"""
+    direct = options.view_as(DirectOptions)
+    in_process = direct.direct_num_workers == 1 and direct.direct_running_mode == "in_memory"
+    if in_process or direct.direct_running_mode == "multi_threading":
+        return FnApiRunner()
+    direct.direct_running_mode = "in_memory"  # or the runner would put its own noisier processes in place of these
+    worker = f"{shlex.quote(sys.executable)} -P -m pipeline.runtime.beam_worker"
+    return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(worker))
+
+
+def run(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -> dict[str, int]:
+    """Builds the graph and runs it to its end; a UserError raised by a worker comes out as itself.
+
+    Returns the counters of a local run.
+    """
+    runner = None
+    if is_local(options):
+        runner = local_runner(options)
+        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # what fails is raised, and said once
+    try:
+        with beam.Pipeline(runner=runner, options=options) as pipeline:
+            build(pipeline)
+    except Exception as error:
+        if (known := user_error_in(error)) is not None:
+            raise known from None
+        raise
+    if not is_local(options):
+        return {}
+    counters = pipeline.result.metrics().query()["counters"]
+    return {counter.key.metric.name: int(counter.committed) for counter in counters}

@@ -1,0 +1,75 @@
+"""Errors that are the user's to mend, and how a command ends with them."""
+
+import re
+import sys
+from collections.abc import Callable
+
+MOST_CHARACTERS = 1000
+
+
+class UserError(Exception):
+    """Bad input: one line that names the file or the flag and the way out. Ends a command with exit code 2."""
+
+    def __init__(self, message: str):
+        line = " ".join(message.encode("utf-8", "backslashreplace").decode().split())
+        super().__init__(line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]} …")
+
+
+class Obstructed(UserError):
+    """The machine stood in the way (disk full, read-only, …): what was done is kept, the same command continues."""
+
+    def __init__(self, message: str):
+        super().__init__(f"{message}: mend that, then run the same command again")
+
+
+# The operating system's own words (disk full, read-only, …) say what and where better than we could.
+_SYSTEM = re.compile(r"\w*Error: (\[Errno \d+\].+?)(?: \[while running|\n|$)")
+
+
+def user_error_in(error: BaseException) -> UserError | None:
+    """What a Beam worker found wrong, found again in the text of the runner's own exception."""
+    text = str(error).partition(" [while running")[0]
+    if isinstance(error, UserError):
+        return UserError(text)
+    if isinstance(error, OSError):
+        return Obstructed(text)
+    if (ours := _raised_elsewhere(str(error))) is not None:
+        return ours
+    if (found := _SYSTEM.search(str(error))) is not None:
+        return Obstructed(found[1])
+    if "Channel closed prematurely" in text:
+        return Obstructed("a worker process died, perhaps for want of memory")
+    return None
+
+
+def _raised_elsewhere(traceback: str) -> UserError | None:
+    """A UserError of any kind, from the last line of a traceback as runners print it: its class, and what it says."""
+    kinds = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _kinds_of(UserError)}
+    names = "|".join(map(re.escape, kinds))
+    found = re.search(rf"(?<![\w.])(?P<kind>{names}): (?P<line>.+?)(?: \[while running|\n|$)", traceback)
+    if found is None:
+        return None
+    error = kinds[found["kind"]].__new__(kinds[found["kind"]])
+    Exception.__init__(error, found["line"])  # as it was said: a kind may add to its message when it is made
+    return error
+
+
+def _kinds_of(kind: type[UserError]) -> list[type[UserError]]:
+    return [kind, *(inner for below in kind.__subclasses__() for inner in _kinds_of(below))]
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's error says, without its advice of many lines."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def exit_with(main: Callable[[], int | None]) -> None:
+    """Runs a command's main and turns its outcome into an exit code: 2 and one line for a UserError."""
+    try:
+        sys.exit(main() or 0)
+    except (UserError, OSError) as error:
+        print(f"error: {user_error_in(error)}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted: run the same command again to continue", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,167 @@
+"""Files on any filesystem that pyarrow or fsspec can open: local paths and gs:// URLs go through the same code."""
+
+import glob as local_glob
+import io
+import os
+import re
+import uuid
+from contextlib import suppress
+from typing import Any, BinaryIO, cast
+
+import fsspec
+import pyarrow as pa
+from fsspec.utils import glob_translate
+from pyarrow import fs
+
+from pipeline.runtime.errors import UserError
+
+WILDCARDS = re.compile(r"[*?\[]")
+# Where a finished upload appears at once and whole: a temporary name and a rename would only copy it.
+OBJECT_STORES = {"gcs", "gs", "s3", "s3a", "abfs", "abfss", "az", "r2", "memory"}
+
+
+def is_local(url: str) -> bool:
+    return "://" not in url or url.startswith("file://")
+
+
+def resolve(url: str) -> tuple[fs.FileSystem, str]:
+    """The filesystem of a path or URL, and the path on it."""
+    if "://" not in url:
+        return fs.LocalFileSystem(), os.path.abspath(url)
+    try:
+        return cast(tuple[fs.FileSystem, str], fs.FileSystem.from_uri(url))
+    except pa.ArrowInvalid:  # not one of pyarrow's own: fsspec knows many more
+        try:
+            system, path = fsspec.core.url_to_fs(url)
+        except (ValueError, ImportError) as error:
+            raise UserError(f"{url}: no filesystem for this URL: {error}") from None
+        return fs.PyFileSystem(fs.FSSpecHandler(system)), path
+
+
+def join(folder: str, *names: str) -> str:
+    return "/".join([folder.rstrip("/") if folder != "/" else "", *names])
+
+
+def identity(url: str) -> str:
+    """One name for a file, however it was spelled."""
+    return os.path.realpath(resolve(url)[1]) if is_local(url) else url
+
+
+def info(url: str) -> fs.FileInfo:
+    system, path = resolve(url)
+    return system.get_file_info(path)
+
+
+def exists(url: str) -> bool:
+    return bool(info(url).type != fs.FileType.NotFound)
+
+
+def is_file(url: str) -> bool:
+    return bool(info(url).type == fs.FileType.File)
+
+
+def open_stream(url: str) -> BinaryIO:
+    """Opens a file for reading from front to back; .gz and .zst are decompressed."""
+    system, path = resolve(url)
+    return cast(BinaryIO, io.BufferedReader(system.open_input_stream(path, compression="detect"), 1 << 20))
+
+
+def open_random(url: str) -> pa.NativeFile:
+    """Opens a file for reading at any place."""
+    system, path = resolve(url)
+    return system.open_input_file(path)
+
+
+def read(url: str) -> bytes:
+    system, path = resolve(url)
+    with system.open_input_stream(path, compression=None) as stream:
+        return bytes(stream.read())
+
+
+def put(url: str, data: bytes | pa.Buffer) -> None:
+    """Writes a whole file or nothing: to a temporary name, flushed, renamed; on object stores one upload."""
+    system, path = resolve(url)
+    folder, name = path.rsplit("/", 1)
+    if _is_object_store(system):
+        with system.open_output_stream(path, compression=None) as stream:
+            stream.write(data)
+        return
+    system.create_dir(folder, recursive=True)
+    temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+    try:
+        if isinstance(system, fs.LocalFileSystem):
+            _put_local(folder, temporary, path, data)
+        else:
+            with system.open_output_stream(temporary, compression=None) as stream:
+                stream.write(data)
+            system.move(temporary, path)
+    except BaseException:
+        if system.get_file_info(temporary).type != fs.FileType.NotFound:
+            system.delete_file(temporary)
+        raise
+
+
+def _is_object_store(system: fs.FileSystem) -> bool:
+    handler: Any = getattr(system, "handler", None)  # fsspec's filesystems name their own protocols
+    protocol = getattr(getattr(handler, "fs", None), "protocol", system.type_name)
+    return not OBJECT_STORES.isdisjoint([protocol] if isinstance(protocol, str) else protocol)
+
+
+def _put_local(folder: str, temporary: str, path: str, data: bytes | pa.Buffer) -> None:
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    descriptor = os.open(folder, os.O_RDONLY)  # the new name itself must survive a power cut
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def names_in(folder: str) -> list[str]:
+    """Names of the files and folders directly in a folder, sorted; none where the folder does not exist."""
+    system, path = resolve(folder)
+    # An object store has no folders of its own: what lies deeper shows that there is one.
+    selector = fs.FileSelector(path, recursive=_is_object_store(system), allow_not_found=True)
+    below = (entry.path.removeprefix(path).strip("/") for entry in system.get_file_info(selector))
+    return sorted({name.split("/")[0] for name in below})
+
+
+def remove(url: str) -> None:
+    """Deletes a file or a whole folder; nothing happens where there is none."""
+    system, path = resolve(url)
+    kind = system.get_file_info(path).type
+    if kind == fs.FileType.File:
+        system.delete_file(path)
+    elif kind == fs.FileType.Directory:
+        with suppress(FileNotFoundError):  # on an object store a folder is gone with its last file
+            system.delete_dir(path)
+
+
+def remove_if_empty(folder: str) -> None:
+    if exists(folder) and not names_in(folder):
+        remove(folder)
+
+
+def remove_temporaries(folder: str) -> None:
+    """Deletes what killed writers left below a folder."""
+    system, path = resolve(folder)
+    for entry in system.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True)):
+        if entry.type == fs.FileType.File and entry.base_name.startswith(".") and entry.base_name.endswith(".tmp"):
+            system.delete_file(entry.path)
+
+
+def glob(pattern: str) -> list[str]:
+    """The files that a path, URL or pattern names, sorted; a folder is not a file."""
+    if not WILDCARDS.search(pattern) or is_file(pattern):  # brackets can be part of a name
+        return [pattern] if is_file(pattern) else []
+    if "://" not in pattern:
+        return sorted(path for path in local_glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    fixed = pattern[: WILDCARDS.search(pattern).start()].rsplit("/", 1)[0]  # type: ignore[union-attr]
+    system, base = resolve(fixed)
+    matches = re.compile(glob_translate(base + pattern[len(fixed) :])).match
+    prefix = fixed[: len(fixed) - len(base)] if fixed.endswith(base) else fixed.split("://")[0] + "://"
+    entries = system.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
+    return sorted(prefix + entry.path for entry in entries if entry.type == fs.FileType.File and matches(entry.path))

@@ -1,0 +1,96 @@
+"""YAML files that people write: checked against a schema, and what is wrong is said with its line."""
+
+import json
+import re
+from string import Template
+from typing import Any
+
+import jsonschema
+import yaml
+
+from pipeline.runtime import files
+from pipeline.runtime.errors import UserError
+
+
+def read_yaml(path: str, schema: dict[str, Any], variables: dict[str, str] | None = None) -> Any:
+    """The content of a file that fits a JSON Schema; a UserError names file, line and place of what does not.
+
+    With `variables`, ${NAME} stands for a value.
+    """
+    if not files.is_file(path):
+        raise UserError(f"{path}: there is no such file")
+    try:
+        text = files.read(path).decode()
+        if variables is not None:
+            text = filled(text, variables, path)
+        root = yaml.compose(text, yaml.SafeLoader)
+        content = yaml.safe_load(text)
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{place}: not YAML ({getattr(error, 'problem', error)})") from None
+    except ValueError as error:  # such as an impossible date
+        raise UserError(f"{path}: not YAML ({error})") from None
+    if twice := repeated_key(root):
+        raise UserError(f"{path}, line {twice.start_mark.line + 1}: {twice.value} is given twice")
+    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(content))
+    if wrong is not None:
+        where = ".".join(map(str, wrong.absolute_path))
+        raise UserError(f"{path}, line {line_of(root, wrong)}: {where + ': ' if where else ''}{said(wrong)}")
+    return content
+
+
+def filled(text: str, variables: dict[str, str], path: str) -> str:
+    """A text with its variables' values, which stand within double quotes; comments may say what they like."""
+    values = {name: json.dumps(value)[1:-1] for name, value in variables.items()}
+    lines = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.lstrip().startswith("#"):
+            line = Template(line).safe_substitute(values)
+            if missing := re.search(r"\$\{(\w+)\}", line):
+                raise UserError(f"{path}, line {number}: say what {missing[1]} is: --set {missing[1]}=…")
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def repeated_key(node: yaml.Node | None) -> yaml.Node | None:
+    """A key that stands twice in a mapping, which YAML's reader passes over in silence."""
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.value in seen:
+                return key
+            seen.add(str(key.value))
+            if found := repeated_key(value):
+                return found
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            if found := repeated_key(item):
+                return found
+    return None
+
+
+def line_of(node: yaml.Node | None, error: jsonschema.ValidationError) -> int:
+    """Where in the file the value is that the error speaks of; an unknown key is its own place."""
+    if node is None:
+        return 1
+    for step in error.absolute_path:
+        if isinstance(node, yaml.MappingNode):
+            node = next(value for key, value in node.value if key.value == str(step))
+        elif isinstance(node, yaml.SequenceNode):
+            node = node.value[int(step)]
+    if error.validator == "additionalProperties" and isinstance(node, yaml.MappingNode):
+        known = error.schema.get("properties", {})
+        for key, _ in node.value:
+            if key.value not in known:
+                return int(key.start_mark.line) + 1
+    return int(node.start_mark.line) + 1
+
+
+def said(error: jsonschema.ValidationError) -> str:
+    """The schema's own words where it has some (`description`), else the checker's."""
+    if error.validator in ("anyOf", "oneOf", "not", "pattern") and "description" in error.schema:
+        return f"{error.instance!r} is not {error.schema['description']}"
+    return str(error.message)

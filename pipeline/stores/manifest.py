@@ -1,0 +1,125 @@
+"""Manifests: what a store is, what it was made from, and how to make it again."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import jsonschema
+
+import schemas
+from pipeline.runtime import files
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.provenance import code_version, library_versions, machine
+from pipeline.stores.shards import Shard
+
+MANIFEST = "manifest.json"
+RECORD = "command.json"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a run wrote down before it began, so that it can be continued, or repeated, by anyone."""
+
+    command: list[str]
+    directory: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A finished store. The fields are those of schemas/manifest.schema.json."""
+
+    kind: str
+    shards: list[Shard]
+    settings: dict[str, Any]
+    tokenizer: dict[str, Any]
+    parent: dict[str, str] | None
+    seed: int
+    command: list[str]
+    directory: str
+    counts: dict[str, int]
+    inputs: list[dict[str, Any]] = field(default_factory=list)
+    generator: dict[str, Any] | None = None
+    sampling: dict[str, Any] | None = None
+    created: str = ""
+    code_version: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    machine: str = ""
+    schema_version: int = schemas.SCHEMA_VERSION
+
+    @property
+    def rows(self) -> int:
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        return sum(shard.bytes for shard in self.shards)
+
+    @property
+    def digest(self) -> str:
+        """Identity of the store: its kind, its tokenizer and its rows."""
+        parts = [self.schema_version, self.kind, self.tokenizer["digest"], [shard.content for shard in self.shards]]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def write_manifest(store: str, manifest: Manifest) -> None:
+    """Writes a store's manifest, its last file: with it the store is finished."""
+    known = {name: value for name, value in asdict(manifest).items() if value is not None or name == "parent"}
+    stamped = known | {
+        "digest": manifest.digest,
+        "rows": manifest.rows,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "code_version": code_version(),
+        "versions": library_versions(),
+        "machine": machine(),
+    }
+    stamped["checksum"] = _checksum(stamped)
+    jsonschema.validate(stamped, schemas.MANIFEST)
+    files.put(files.join(store, MANIFEST), json.dumps(stamped, indent=1).encode())
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    """Of everything in a manifest but the checksum itself."""
+    rest = {name: value for name, value in content.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def read_manifest(store: str) -> Manifest:
+    """The manifest of a finished store; a UserError names what is wrong with it."""
+    url = files.join(store, MANIFEST)
+    if not files.is_file(url):
+        way_out = "run the command that makes it" if files.exists(store) else "check the path"
+        raise UserError(f"{store}: not a finished store, there is no {MANIFEST}: {way_out}")
+    try:
+        content = json.loads(files.read(url))
+        found = content.get("schema_version") if isinstance(content, dict) else None
+        if isinstance(found, int) and found != schemas.SCHEMA_VERSION:
+            raise UserError(f"{url}: schema version {found}, this code reads {schemas.SCHEMA_VERSION}: make it again")
+        jsonschema.validate(content, schemas.MANIFEST)
+    except (ValueError, RecursionError, jsonschema.ValidationError) as error:
+        reason = error.message if isinstance(error, jsonschema.ValidationError) else error
+        raise UserError(f"{url}: not a manifest ({reason}): run pipeline/verify_store.py {store} --repair") from None
+    if content["checksum"] != _checksum(content):
+        raise UserError(f"{url}: its checksum is wrong: run pipeline/verify_store.py {store} --repair")
+    fields = {name: value for name, value in content.items() if name not in ("checksum", "digest", "rows")}
+    return Manifest(**fields | {"shards": [Shard(**shard) for shard in content["shards"]]})
+
+
+def write_record(store: str, record: Record) -> None:
+    files.put(files.join(store, RECORD), json.dumps(asdict(record), indent=1).encode())
+
+
+def read_record(store: str) -> Record | None:
+    """What the run that makes or made this store wrote down; None where there is nothing readable."""
+    url = files.join(store, RECORD)
+    if not files.is_file(url):
+        return None
+    try:
+        record = Record(**json.loads(files.read(url)))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    words = [record.directory, *record.command] if isinstance(record.command, list) else []
+    usable = len(words) > 1 and all(isinstance(word, str) for word in words) and isinstance(record.settings, dict)
+    return record if usable else None

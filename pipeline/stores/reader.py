@@ -1,0 +1,162 @@
+"""Reading a store: its rows in order, or any row by its number, without reading what comes before it."""
+
+import bisect
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import schemas
+from pipeline.runtime import files
+from pipeline.runtime.errors import UserError
+from pipeline.stores.manifest import Manifest, read_manifest
+from pipeline.stores.shards import Shard
+
+
+class Store:
+    """A finished store, opened for reading. Rows are numbered from 0 through all shards.
+
+    Opening reads the manifest alone. A reader holds a few row groups, about a megabyte each, whatever the
+    store's size; it can be pickled and sent to another process.
+    """
+
+    CACHED_GROUPS = 16
+    OPEN_SHARDS = 64
+    GROUPS_AHEAD = 4
+
+    def __init__(self, path: str, kind: str | None = None):
+        self.path = path
+        self.manifest: Manifest = read_manifest(path)
+        if kind and self.manifest.kind != kind:
+            raise UserError(f"{path}: a store of {self.manifest.kind}, but one of {kind} is needed here")
+        self.schema: pa.Schema = schemas.SCHEMAS[self.manifest.kind]
+        self._ends = list(accumulate(shard.rows for shard in self.manifest.shards))
+        self._open: OrderedDict[int, _OpenShard] = OrderedDict()
+        self._groups: OrderedDict[tuple[int, int, tuple[str, ...]], pa.Table] = OrderedDict()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Store, (self.path, self.manifest.kind)
+
+    def __len__(self) -> int:
+        return self.manifest.rows
+
+    def batches(self, columns: Sequence[str] | None = None, shards: Sequence[int] | None = None) -> Iterator[pa.Table]:
+        """The rows of all shards, or of some, in order, as Arrow tables of one row group each."""
+        names = self._names(columns)
+        wanted = self.manifest.shards if shards is None else [self.manifest.shards[number] for number in shards]
+        # Two threads, each with a handle of its own, decode ahead of whoever uses the rows.
+        with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+            ahead: deque[Future[pa.Table]] = deque()
+            for shard in wanted:
+                opening = [pool.submit(_OpenShard, self.path, shard, self.schema) for pool in (one, other)]
+                readers = list(zip((one, other), (future.result() for future in opening), strict=True))
+                for group in range(readers[0][1].groups):
+                    pool, reader = readers[group % 2]
+                    ahead.append(pool.submit(reader.read, group, names))
+                    if len(ahead) > self.GROUPS_AHEAD:
+                        yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+        """The rows one by one, in order; lists of numbers are NumPy arrays."""
+        names = self._names(columns)
+        for table in self.batches(names):
+            for values in zip(*(_values(table[name]) for name in names), strict=True):
+                yield dict(zip(names, values, strict=True))
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        table = self.take([row])
+        return {name: _values(table[name])[0] for name in table.column_names}
+
+    def take(self, rows: Sequence[int] | np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
+        """The given rows, in the given order. Only the row groups that hold them are read."""
+        names = self._names(columns)
+        wanted = np.asarray(rows, np.int64)
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < len(self):
+            raise IndexError(
+                f"{self.path}: rows 0 to {len(self) - 1} exist, asked for {wanted.min()} to {wanted.max()}"
+            )
+        if not len(wanted):
+            return self.schema.empty_table().select(list(names))
+        order = np.argsort(wanted, kind="stable")
+        ascending = wanted[order]
+        pieces, position = [], 0
+        while position < len(ascending):
+            row = int(ascending[position])
+            number = bisect.bisect_right(self._ends, row)
+            first = self._ends[number] - self.manifest.shards[number].rows
+            ends = self._shard(number).ends
+            group = bisect.bisect_right(ends, row - first)
+            start = first + (ends[group - 1] if group else 0)
+            after = int(np.searchsorted(ascending, first + ends[group]))
+            pieces.append(self._group(number, group, names).take(ascending[position:after] - start))
+            position = after
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_tables(pieces).take(back)
+
+    def _names(self, columns: Sequence[str] | None) -> tuple[str, ...]:
+        names = tuple(self.schema.names if columns is None else columns)
+        for name in names:
+            if name not in self.schema.names:
+                raise UserError(f"{self.path}: no column {name!r}, there are {', '.join(self.schema.names)}")
+        return names
+
+    def _shard(self, number: int) -> "_OpenShard":
+        if number not in self._open:
+            self._open[number] = _OpenShard(self.path, self.manifest.shards[number], self.schema)
+        return _keep(self._open, number, self.OPEN_SHARDS)
+
+    def _group(self, number: int, group: int, names: tuple[str, ...]) -> pa.Table:
+        key = (number, group, names)
+        if key not in self._groups:
+            self._groups[key] = self._shard(number).read(group, names)
+        return _keep(self._groups, key, self.CACHED_GROUPS)
+
+
+class _OpenShard:
+    """One shard's Parquet file, its size checked against the manifest, its pages against their checksums."""
+
+    def __init__(self, store: str, shard: Shard, schema: pa.Schema):
+        self.url = files.join(store, shard.file)
+        self.mend = f"run pipeline/verify_store.py {store} --repair"
+        try:
+            source = files.open_random(self.url)
+            if source.size() != shard.bytes:
+                raise UserError(f"{self.url}: {source.size()} bytes, the manifest says {shard.bytes}: {self.mend}")
+            self.file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
+        except (OSError, pa.ArrowException) as error:
+            raise UserError(f"{self.url}: cannot be read ({error}): {self.mend}") from None
+        if not self.file.schema_arrow.equals(schema) or self.file.metadata.num_rows != shard.rows:
+            raise UserError(f"{self.url}: not the shard that the manifest describes: {self.mend}")
+        self.groups = self.file.num_row_groups
+        self.ends = list(accumulate(self.file.metadata.row_group(group).num_rows for group in range(self.groups)))
+
+    def read(self, group: int, names: tuple[str, ...]) -> pa.Table:
+        try:
+            return self.file.read_row_group(group, columns=list(names)).select(list(names))
+        except (OSError, pa.ArrowException) as error:
+            raise UserError(f"{self.url}: row group {group} cannot be read ({error}): {self.mend}") from None
+
+
+def _keep(cache: OrderedDict[Any, Any], key: Any, size: int) -> Any:
+    cache.move_to_end(key)
+    while len(cache) > size:
+        cache.popitem(last=False)
+    return cache[key]
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """A column's values; lists of numbers as views into one NumPy array, which costs no copy a row."""
+    array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    type = array.type
+    if not (pa.types.is_list(type) and pa.types.is_primitive(type.value_type)) or array.null_count:
+        return list(array.to_pylist())
+    flat, offsets = array.values.to_numpy(), array.offsets.to_numpy().tolist()
+    return [flat[start:end] for start, end in pairwise(offsets)]

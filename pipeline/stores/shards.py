@@ -1,0 +1,136 @@
+"""Shards: the Parquet files of a store, each written whole or not at all, each able to prove what it holds.
+
+A shard's footer names the settings that its rows depend on and carries a digest of the rows. So a shard that a
+killed run left behind is known to be finished and intact without the manifest, which is written last.
+"""
+
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import schemas
+from pipeline.runtime import files
+
+SHARDS = "shards"
+ROW_GROUP_BYTES = 1 << 20  # a reader's unit: small enough that its memory stays flat, whatever the shard's size
+ROW_GROUP_ROWS = 4096
+FOOTER_KEY = b"residual_ebm"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a manifest says of one shard."""
+
+    file: str
+    rows: int
+    bytes: int
+    digest: str
+    content: str
+
+
+def shard_file(number: int) -> str:
+    return f"{SHARDS}/{number:05d}.parquet"
+
+
+def fingerprint(settings: dict[str, Any]) -> str:
+    """Digest of everything that a store's rows depend on."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def content_digest(table: pa.Table) -> str:
+    """SHA-256 of the rows, whatever file format, chunking or library version carried them."""
+    digest = hashlib.sha256()
+    for field, column in zip(table.schema, table.columns, strict=True):
+        digest.update(f"{field.name}\0{field.type}\0{len(column)}\0".encode())
+        _feed(digest, pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], field.type))
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, array: pa.Array) -> None:
+    if array.null_count:
+        digest.update(np.packbits(array.is_valid().to_numpy(zero_copy_only=False)).tobytes())
+    if pa.types.is_list(array.type):
+        digest.update(array.value_lengths().fill_null(0).to_numpy().astype("<i4").tobytes())
+        _feed(digest, array.flatten())
+    elif pa.types.is_string(array.type):
+        lengths = pc.binary_length(array).fill_null(0).to_numpy()
+        digest.update(lengths.astype("<i4").tobytes())
+        digest.update("".join(array.drop_null().to_pylist()).encode())
+    else:
+        values = array.fill_null(0) if array.null_count else array
+        digest.update(np.ascontiguousarray(values.to_numpy(zero_copy_only=False)).tobytes())
+
+
+def write_shard(store: str, number: int, table: pa.Table, settings_digest: str) -> Shard:
+    """Writes shard `number` of a store atomically. The same rows give the same bytes."""
+    content = content_digest(table)
+    footer = {"settings": settings_digest, "shard": number, "content": content}
+    stamped = table.replace_schema_metadata({FOOTER_KEY: json.dumps(footer, sort_keys=True).encode()})
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        stamped.schema,
+        compression="zstd",
+        use_dictionary=[field.name for field in table.schema if _repeats(field)],
+        column_encoding=_number_encodings(table.schema),
+        write_page_checksum=True,
+    ) as writer:
+        if len(table):  # a row group of no rows is more than some readers can take
+            rows = max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES * len(table) // table.nbytes))
+            writer.write_table(stamped, row_group_size=rows)
+    data = sink.getvalue()
+    files.put(files.join(store, shard_file(number)), data)
+    return _describe(number, data, len(table), content)
+
+
+def _repeats(field: pa.Field) -> bool:
+    return pa.types.is_string(field.type) and field.name != "window_id"
+
+
+def _number_encodings(schema: pa.Schema) -> dict[str, str]:
+    """Splitting numbers by byte before zstd: a sixth smaller and half the time of plain values, for token ids."""
+    encodings = {}
+    for field in schema:
+        path, type = field.name, field.type
+        while pa.types.is_list(type):
+            path, type = f"{path}.list.element", type.value_type
+        if pa.types.is_primitive(type):
+            encodings[path] = "BYTE_STREAM_SPLIT"
+    return encodings
+
+
+def _describe(number: int, data: bytes | pa.Buffer, rows: int, content: str) -> Shard:
+    return Shard(shard_file(number), rows, len(data), hashlib.sha256(data).hexdigest(), content)
+
+
+def finished_shard(store: str, number: int, kind: str, settings_digest: str) -> Shard | None:
+    """Shard `number` if an earlier run with these settings wrote it and every row is still as it was written."""
+    url = files.join(store, shard_file(number))
+    if not files.is_file(url):
+        return None
+    data = files.read(url)
+    try:
+        table = pq.read_table(io.BytesIO(data), page_checksum_verification=True)
+        footer = json.loads((table.schema.metadata or {})[FOOTER_KEY])
+    except (pa.ArrowException, OSError, KeyError, ValueError):
+        return None
+    if footer.get("settings") != settings_digest or footer.get("shard") != number:
+        return None
+    if not table.schema.equals(schemas.SCHEMAS[kind]) or content_digest(table) != footer.get("content"):
+        return None
+    return _describe(number, data, len(table), footer["content"])
+
+
+def remove_others(store: str, shards: list[Shard]) -> None:
+    """Removes the files beside a store's shards: those of an earlier run that had more of them."""
+    written = {shard.file for shard in shards}
+    for name in files.names_in(files.join(store, SHARDS)):
+        if f"{SHARDS}/{name}" not in written:
+            files.remove(files.join(store, SHARDS, name))

@@ -1,0 +1,286 @@
+"""The Beam graph that turns text into a windows store, and the work of each of its steps.
+
+Every element is a group of files, a bucket of digests or a shard, never a row. A worker's results are files, named
+after everything that they depend on: a step that finds its result does nothing, so a killed run continues.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from operator import truth
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import AsSingleton
+
+from pipeline.runtime import files
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.progress import note
+from pipeline.stores.manifest import Manifest, write_manifest
+from pipeline.stores.shards import SHARDS, Shard, fingerprint, finished_shard, write_shard
+from pipeline.stores.writer import REJECTS, commit
+from pipeline.text.documents import Source
+from pipeline.text.survey import (
+    NOTHING,
+    Reject,
+    Repeats,
+    Survey,
+    check_rejects,
+    find_repeats,
+    spread_digests,
+    survey_file,
+)
+from pipeline.windows.cutting import ORDERS, shard_start
+from pipeline.windows.job import WindowsJob
+from pipeline.windows.parts import Part, gather, orders_in
+from pipeline.windows.tokenise import Cut, tokenise
+
+SHARD_ROWS = 8192
+GROUP_BYTES = 32 << 20
+MOST_SHARD_BYTES = 1 << 30  # a shard is sorted in memory
+RUN_ROWS, LEAST_RUNS, MOST_RUNS = 1 << 17, 4, 512
+WRITERS = 2
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the survey of all files came to."""
+
+    inputs: list[dict[str, Any]]
+    rejects: list[Reject]
+    documents: int
+    rejected: int
+    empty: int
+    characters: int
+
+    @property
+    def contents(self) -> list[str]:
+        """Digests of all files' documents: what the text is, whatever the files are called."""
+        return sorted(str(entry["digest"]) for entry in self.inputs)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the windows of all parts are divided into shards."""
+
+    parts: list[Part]
+    rows: int
+    shards: int
+    orders: int
+    counts: dict[str, int]
+    stamp: str
+
+
+class MakeWindows(beam.PTransform):
+    """Input files to a windows store; its one output is the store's digest, when the manifest is written."""
+
+    def __init__(self, job: WindowsJob, sources: list[Source]):
+        super().__init__()
+        self.job, self.sources = job, sources
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
+        job = self.job
+        groups = begin | "Files" >> beam.Create(group_files(self.sources))
+        surveys = groups | "Spread files" >> beam.Reshuffle() | "Survey" >> beam.Map(survey_group, job)
+        reading = (
+            surveys
+            | "Summarise" >> beam.MapTuple(summarise)
+            | "All files" >> beam.combiners.ToList()
+            | "Check" >> beam.Map(check, job)
+        )
+        repeats = (
+            surveys
+            | "Digests" >> beam.FlatMapTuple(spread_digests)
+            | "Equal documents meet" >> beam.GroupByKey()
+            | "Find repeats" >> beam.FlatMapTuple(repeats_of_bucket)
+        )
+        cuts = (
+            {"surveys": surveys, "repeats": repeats}
+            | "Files and their repeats" >> beam.CoGroupByKey()
+            | "Tokenise" >> beam.Map(tokenise_group, job, AsSingleton(reading | "Checked" >> beam.Map(truth)))
+        )
+        plan = (
+            cuts
+            | "All parts" >> beam.combiners.ToList()
+            | "Plan shards" >> beam.Map(plan_shards, job, AsSingleton(reading))
+        )
+        shards = (
+            plan
+            | "Shards" >> beam.FlatMap(shard_runs)
+            | "Spread shards" >> beam.Reshuffle()
+            | "Write shards" >> beam.FlatMap(write_shards, job, AsSingleton(plan))
+        )
+        return (
+            shards
+            | "All shards" >> beam.combiners.ToList()
+            | "Finish" >> beam.Map(finish, job, AsSingleton(reading), AsSingleton(plan))
+        )
+
+
+def group_files(sources: list[Source]) -> list[tuple[int, list[Source]]]:
+    """Input files in groups that are each worth a worker's while; a large file is a group of its own."""
+    groups: list[list[Source]] = []
+    size = GROUP_BYTES
+    for source in sources:
+        if size >= GROUP_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(source)
+        size += GROUP_BYTES if source.bytes is None else source.bytes
+    return list(enumerate(groups))
+
+
+def survey_group(group: tuple[int, list[Source]], job: WindowsJob) -> tuple[int, list[Survey]]:
+    number, sources = group
+    surveys = []
+    for source in sources:
+        surveys.append(survey_file(source))
+        note(job.work, "surveyed", number, sum(survey.characters for survey in surveys))
+    return number, surveys
+
+
+def summarise(number: int, surveys: list[Survey]) -> Reading:
+    inputs = [
+        {
+            "file": survey.source.url,
+            "bytes": survey.source.bytes,
+            "modified": survey.source.modified,
+            "documents": survey.documents,
+            "digest": survey.digest,
+        }
+        for survey in surveys
+    ]
+    return Reading(
+        inputs,
+        [reject for survey in surveys for reject in survey.rejects],
+        sum(survey.documents for survey in surveys),
+        sum(survey.rejected for survey in surveys),
+        sum(sum(survey.unused) - survey.rejected for survey in surveys),
+        sum(survey.characters for survey in surveys),
+    )
+
+
+def check(readings: list[Reading], job: WindowsJob) -> Reading:
+    """The readings of all groups as one; raises where too many documents cannot be used."""
+    whole = Reading(
+        sorted((entry for reading in readings for entry in reading.inputs), key=lambda entry: str(entry["file"])),
+        sorted((reject for reading in readings for reject in reading.rejects), key=lambda r: (r.file, r.document)),
+        sum(reading.documents for reading in readings),
+        sum(reading.rejected for reading in readings),
+        sum(reading.empty for reading in readings),
+        sum(reading.characters for reading in readings),
+    )
+    if job.inputs is not None and whole.contents != job.inputs:
+        raise UserError(
+            f"--output {job.output}: the text has changed since this store was made, so its missing shards cannot be "
+            f"made again: bring back the old text, or make a new store with --overwrite"
+        )
+    check_rejects(whole.rejects, whole.rejected, whole.documents, job.max_reject_fraction)
+    note(job.work, "characters", 0, whole.characters)
+    return whole
+
+
+def tokenise_group(group: tuple[int, dict[str, Any]], job: WindowsJob, checked: bool) -> Cut:
+    """One group of files; `checked` is only waited for: nothing is tokenised before all files were surveyed."""
+    number, found = group
+    (surveys,) = found["surveys"]
+    return tokenise(number, surveys, found["repeats"], job)
+
+
+def repeats_of_bucket(bucket: int, found: Iterable[Any]) -> Iterator[tuple[int, Repeats]]:
+    return find_repeats(found)
+
+
+def plan_shards(cuts: list[Cut], job: WindowsJob, reading: Reading) -> Plan:
+    """Chooses the number of shards, and with a limit the last window's place in the shuffled order.
+
+    From here on nothing can be wrong with the input: the output folder becomes this run's.
+    """
+    parts = sorted((part for cut in cuts for part in cut.parts), key=lambda part: part.url)
+    windows = sum(cut.windows for cut in cuts)
+    if not windows:
+        raise UserError(
+            f"--corpus {job.corpus}: no file is long enough for one window of {job.window} tokens: "
+            f"give more text or a smaller --window"
+        )
+    kept, orders = windows, ORDERS
+    if job.limit is not None and job.limit < windows:
+        smallest = np.empty(0, np.uint64)
+        for part in parts:
+            smallest = np.sort(np.concatenate([smallest, orders_in(part)]))[: job.limit]
+        kept, orders = job.limit, int(smallest[-1]) + 1
+    shards = job.shards or -(-kept // SHARD_ROWS)
+    row_bytes = max(4 * job.window, 32)
+    if kept // shards * row_bytes > MOST_SHARD_BYTES:
+        least = kept * row_bytes // MOST_SHARD_BYTES + 1
+        raise UserError(f"--shards {shards}: too few for {kept} windows: at least {least}")
+    counts = {
+        "documents": reading.documents,
+        "rejected": reading.rejected,
+        "empty": reading.empty,
+        "repeated": sum(cut.repeated for cut in cuts),
+        "tokens": sum(cut.tokens for cut in cuts),
+        "windows": windows,
+    }
+    contents = [digest for digest in reading.contents if digest != NOTHING]
+    note(job.work, "shards", 0, shards)
+    stamp = fingerprint(job.rows_depend_on | {"inputs": contents, "shards": shards})
+    commit(job.output, job.tokenizer_folder, job.record)
+    return Plan(parts, kept, shards, orders, counts, stamp)
+
+
+def shard_runs(plan: Plan) -> Iterable[tuple[int, int]]:
+    """Neighbouring shards, first and end, that are written together: each part is then opened once for all of them.
+
+    As many as a worker can sort in memory, but enough runs for many workers.
+    """
+    rows = max(plan.rows // MOST_RUNS, min(RUN_ROWS, plan.rows // LEAST_RUNS))
+    together = max(1, rows * plan.shards // max(1, plan.rows))
+    return [(first, min(first + together, plan.shards)) for first in range(0, plan.shards, together)]
+
+
+def write_shards(run: tuple[int, int], job: WindowsJob, plan: Plan) -> list[Shard]:
+    """Writes a run of shards, except those that an earlier run wrote."""
+    done = {number: finished_shard(job.output, number, "windows", plan.stamp) for number in range(*run)}
+    missing = [number for number, shard in done.items() if shard is None]
+    if missing:
+        starts = [shard_start(number, plan.shards, plan.orders) for number in range(missing[0], missing[-1] + 2)]
+        orders, rows = gather(plan.parts, starts[0], starts[-1], job.corpus, job.split, job.token_bytes)
+        # `starts` can be 2^64, one more than the type holds: the last shard ends with the last row.
+        edges = [*np.searchsorted(orders, np.array(starts[:-1], np.uint64)).tolist(), len(orders)]
+
+        def put(number: int) -> Shard:
+            first, end = edges[number - missing[0] :][:2]
+            return write_shard(job.output, number, rows[first:end], plan.stamp)
+
+        with ThreadPoolExecutor(WRITERS) as pool:  # compressing, hashing and waiting for the disk need no interpreter
+            done |= dict(zip(missing, pool.map(put, missing), strict=True))
+    return [shard for shard in done.values() if shard is not None]
+
+
+def finish(shards: list[Shard], job: WindowsJob, reading: Reading, plan: Plan) -> str:
+    """Writes the list of rejects, then the manifest, and removes the parts."""
+    if reading.rejects:
+        lines = "".join(json.dumps(asdict(reject)) + "\n" for reject in reading.rejects)
+        files.put(files.join(job.output, REJECTS, "documents.jsonl"), lines.encode())
+    written = {shard.file for shard in shards}
+    manifest = Manifest(
+        kind="windows",
+        shards=sorted(shards, key=lambda shard: (len(shard.file), shard.file)),  # 100000 comes after 99999
+        settings=job.record.settings,
+        tokenizer=job.tokenizer,
+        parent=None,
+        seed=job.seed,
+        command=job.record.command,
+        directory=job.record.directory,
+        counts=plan.counts,
+        inputs=reading.inputs,
+    )
+    write_manifest(job.output, manifest)
+    for name in files.names_in(files.join(job.output, SHARDS)):
+        if f"{SHARDS}/{name}" not in written:  # left by a run of another text that ended before its manifest
+            files.remove(files.join(job.output, SHARDS, name))
+    files.remove(job.work)
+    return manifest.digest

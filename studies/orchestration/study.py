@@ -1,0 +1,250 @@
+"""Studies: a YAML file of stores, models and measurements becomes commands of the project's own scripts.
+
+Every entry of a study is one command: its section says which script, its keys are the script's flags. A name of
+another entry stands for that entry's folder, and makes it come first.
+"""
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import schemas
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.yaml_file import read_yaml
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the entries of one section are: a script's runs, each with a folder that a file in it finishes."""
+
+    script: str
+    last_file: str
+    references: dict[str, tuple[str, ...]] = field(default_factory=dict)  # flag: the sections that it may name
+    joined: tuple[str, ...] = ()  # flags that take their values as one word, with commas
+    deepspeed: bool = False
+
+
+SECTIONS = {
+    "splits": Section("pipeline/split_texts.py", "splits.json"),
+    "windows": Section("pipeline/make_windows.py", "manifest.json", {"tokenizer": ("windows",), "input": ("splits",)}),
+    "language_models": Section(
+        "training/train_lm.py",
+        "config.json",
+        {
+            "train": ("windows",),
+            "valid": ("windows",),
+            "init": ("language_models",),
+            "base": ("language_models",),
+        },
+        deepspeed=True,
+    ),
+    "negatives": Section(
+        "pipeline/mine_negatives.py",
+        "manifest.json",
+        {"windows": ("windows",), "generator": ("language_models",)},
+        joined=("context_lengths",),
+    ),
+    "imports": Section("pipeline/import_texts.py", "manifest.json", {"tokenizer": ("windows",)}),
+    "energy_models": Section(
+        "training/train_energy.py",
+        "config.json",
+        {
+            "train": ("negatives", "imports"),
+            "valid": ("negatives", "imports"),
+            "init": ("language_models", "energy_models"),
+        },
+        joined=("train", "valid"),
+        deepspeed=True,
+    ),
+    "energies": Section(
+        "evaluation/score.py",
+        "manifest.json",
+        {"energy": ("energy_models", "language_models"), "store": ("negatives", "imports")},
+    ),
+    "bounds": Section(
+        "evaluation/perplexity_bounds.py",
+        "bounds.json",
+        {
+            "negatives": ("negatives",),
+            "energies": ("energies",),
+            "energy": ("energy_models",),
+            "generator": ("language_models",),
+            "language_model": ("language_models",),
+        },
+    ),
+    "joint_samples": Section(
+        "evaluation/sample_joint.py",
+        "samples.parquet",
+        {"energy": ("energy_models",), "generator": ("language_models",), "windows": ("windows",)},
+    ),
+    "grids": Section("evaluation/accuracy_grid.py", "grid.json"),
+    "analyses": Section(
+        "evaluation/analyses/{job}.py",
+        "analysis.json",
+        {
+            "energy": ("energy_models",),
+            "detector": ("energy_models",),
+            "generator": ("language_models",),
+            "windows": ("windows",),
+            "negatives": ("negatives",),
+            "store": ("negatives",),
+            "energies": ("energies",),
+            "samples": ("joint_samples",),
+        },
+    ),
+    "detections": Section("evaluation/detect.py", "scores.parquet", {"energy": ("energy_models",)}),
+}
+MODELS = {"language_models", "energy_models"}
+ROOT = str(Path(__file__).parents[2])
+
+
+def at_hand(path: str) -> str:
+    """A file of the project, as it is spelled from here: a study can be started in any folder."""
+    return path if os.path.isabs(path) or os.path.exists(path) else os.path.join(ROOT, path)
+
+
+def study_file(name: str) -> str:
+    """A file, or the name of a study that comes with the project: `demo`."""
+    known = os.path.join(ROOT, "studies", f"{name}.yaml")
+    return known if os.path.exists(known) and not os.path.exists(name) else at_hand(name)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One command, the names of those that come before it, and the last file that it makes."""
+
+    name: str
+    command: list[str]
+    needs: list[str]
+    makes: str
+
+    @property
+    def shown(self) -> str:
+        """As it can be copied and run alone."""
+        return shlex.join(self.command)
+
+
+class Study:
+    """A study file, with variables filled in, and where its results go."""
+
+    def __init__(self, path: str, output: str, variables: dict[str, str] | None = None):
+        self.path, self.output = path, output
+        self.content: dict[str, Any] = read_yaml(path, schemas.read_schema("study"), variables or {})
+        self.title = str(self.content.get("title", os.path.basename(path)))
+
+    def jobs(self) -> list[Job]:
+        """All commands in an order in which they can run; the report, of everything, is the last."""
+        found = {
+            (section, name): self.job(section, name, dict(entry or {}))
+            for section in SECTIONS
+            for name, entry in (self.content.get(section) or {}).items()
+        }
+        for name in set(self.content.get("language_models") or {}) & set(self.content.get("energy_models") or {}):
+            raise UserError(f"{self.path}: a language model and an energy model are both called {name}")
+        if not found:
+            raise UserError(f"{self.path}: there is nothing to do in it")
+        jobs = in_order(found.values(), self.path)
+        report = os.path.join(self.output, "report.html")
+        command = [
+            "python",
+            at_hand("evaluation/report.py"),
+            "--input",
+            self.output,
+            "--output",
+            report,
+            "--title",
+            self.title,
+        ]
+        return [*jobs, Job("report", command, [job.name for job in jobs], report)]
+
+    def job(self, section: str, name: str, flags: dict[str, Any]) -> Job:
+        kind = SECTIONS[section]
+        script = at_hand(kind.script.format(job=flags.pop("job", "")))
+        needs: list[str] = []
+        words = ["deepspeed", "--log_level", "error", script] if kind.deepspeed else ["python", script]
+        ranks = flags.pop("ranks", None)
+        if kind.deepspeed and ranks:
+            # Trainings side by side meet at ports of their own.
+            words[1:1] = [
+                "--num_accelerators",
+                str(ranks),
+                "--master_port",
+                str(20_000 + crc32(name.encode()) % 10_000),
+            ]
+        if section == "grids":
+            return self.grid(name, flags)
+        for flag, value in flags.items():
+            values = value if isinstance(value, list) else [value]
+            values = [self.resolved(flag, str(word), kind, needs) for word in values if word is not True]
+            if value is False:
+                continue
+            if flag in kind.joined:
+                values = [",".join(values)]
+            words += [f"--{flag}"] if value is True else [word for one in values for word in (f"--{flag}", one)]
+        folder = self.folder(section, name)
+        target = os.path.join(folder, kind.last_file) if section == "detections" else folder
+        return Job(f"{section}/{name}", [*words, "--output", target], needs, os.path.join(folder, kind.last_file))
+
+    def resolved(self, flag: str, word: str, kind: Section, needs: list[str]) -> str:
+        """A name of another entry becomes its folder; anything else is a path, or whatever the script takes."""
+        for section in kind.references.get(flag, ()):
+            name, _, rest = word.partition("/") if section == "splits" else (word, "", "")
+            if name in (self.content.get(section) or {}):
+                folder = self.folder(section, name)
+                needs.append(f"{section}/{name}")
+                return os.path.join(folder, rest) if rest else folder
+        return word
+
+    def grid(self, name: str, flags: dict[str, Any]) -> Job:
+        """A grid file's paths are relative to the study's output: those of the study's own entries come first."""
+        path = at_hand(str(flags["grid"]))
+        made = {
+            os.path.relpath(self.folder(section, entry), self.output): f"{section}/{entry}"
+            for section in SECTIONS
+            for entry in self.content.get(section) or {}
+        }
+        needs = [made[word] for word in words_in(read_yaml(path, schemas.read_schema("grid"))) if word in made]
+        folder = self.folder("grids", name)
+        command = [
+            "python",
+            at_hand(SECTIONS["grids"].script),
+            "--grid",
+            path,
+            "--root",
+            self.output,
+            "--output",
+            folder,
+        ]
+        command += ["--energies", os.path.join(self.output, "grids", "energies")]
+        return Job(f"grids/{name}", command, sorted(set(needs)), os.path.join(folder, "grid.json"))
+
+    def folder(self, section: str, name: str) -> str:
+        return os.path.join(self.output, "models" if section in MODELS else section, name)
+
+
+def words_in(value: Any) -> Iterator[str]:
+    """All strings in a value of YAML."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from words_in(inner)
+
+
+def in_order(jobs: Iterable[Job], path: str) -> list[Job]:
+    """Each after all that it needs."""
+    waiting, ordered = list(jobs), list[Job]()
+    there: set[str] = set()
+    while waiting:
+        ready = [job for job in waiting if there.issuperset(job.needs)]
+        if not ready:
+            raise UserError(f"{path}: {waiting[0].name} needs itself, by way of what it is made from")
+        first = ready[0]
+        waiting.remove(first)
+        ordered.append(first)
+        there.add(first.name)
+    return ordered

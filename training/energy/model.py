@@ -1,0 +1,195 @@
+"""Energy models: token ids in, one energy a sequence out. Real text has low energy; the score is -E.
+
+Four kinds, one class, so that `EnergyModel.from_pretrained(folder)` opens any of them:
+
+  linear   E(x) = sum over positions of one learned scalar a token
+  bilstm   E(x) = w . mean over positions of the top states of a bidirectional LSTM + b
+  unit     the same with a causal Transformer, whose states never look ahead
+  bit      E(x) = w . the top state at the first position of a bidirectional Transformer + b
+"""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel, initialization
+
+from pipeline.models.residual_lm import config_of
+
+LINEAR, BILSTM, UNIT, BIT = KINDS = ("linear", "bilstm", "unit", "bit")
+
+
+class EnergyConfig(PretrainedConfig):
+    """An energy model's kind and sizes.
+
+    `network` are the sizes of a bilstm, or the whole configuration of the Transformer inside of a unit or a bit.
+    `start_id` is put before every sequence by the model itself (unit and bit). A bit with `own_tokenizer` does
+    not read the store's ids but those of its own tokenizer, which come with whatever it begins a text with.
+    """
+
+    model_type = "residual_ebm_energy"
+
+    def __init__(
+        self,
+        kind: str = LINEAR,
+        vocab_size: int = 50257,
+        network: dict[str, Any] | None = None,
+        start_id: int | None = None,
+        own_tokenizer: bool = False,
+        **kwargs: Any,
+    ):
+        self.kind = kind
+        self.vocab_size = vocab_size
+        self.network = network or {}
+        self.start_id = start_id
+        self.own_tokenizer = own_tokenizer
+        super().__init__(**{"tie_word_embeddings": False} | kwargs)
+
+    @property
+    def positions(self) -> int | None:
+        """How many ids it can read, those that it adds itself included; None: any number."""
+        return positions_in(config_of(self.network)) if self.kind in (UNIT, BIT) else None
+
+    @property
+    def longest(self) -> int | None:
+        """How many of a sequence's own ids it can read; None: any number."""
+        return None if self.positions is None else self.positions - (self.start_id is not None)
+
+
+class EnergyModel(PreTrainedModel):
+    """`model(input_ids, attention_mask=None)`: ids of shape (batch, length) to energies of shape (batch,), in fp32.
+
+    Sequences of unequal length are padded at their end, with any id, and masked.
+    """
+
+    config_class = EnergyConfig
+    base_model_prefix = "energy"
+    supports_gradient_checkpointing = True
+
+    def __init__(self, config: EnergyConfig):
+        super().__init__(config)
+        self.network = NETWORKS[config.kind](config)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Of what is ours; the Transformers inside initialise themselves. A linear model knows nothing at first."""
+        if isinstance(module, nn.Embedding):
+            if module.embedding_dim == 1:
+                initialization.zeros_(module.weight)
+            else:
+                initialization.normal_(module.weight, std=0.1)
+        elif isinstance(module, nn.Linear):
+            initialization.normal_(module.weight, std=0.02)
+            initialization.zeros_(module.bias)
+        elif isinstance(module, nn.LSTM):
+            for name, weight in module.named_parameters():
+                initialization.uniform_(weight, -(module.hidden_size**-0.5), module.hidden_size**-0.5)
+                if name.startswith("bias"):
+                    initialization.zeros_(weight)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.network.get_input_embeddings()
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return self.network(input_ids, attention_mask).float()
+
+
+class BagOfTokens(nn.Module):
+    def __init__(self, config: EnergyConfig):
+        super().__init__()
+        self.energies = nn.Embedding(config.vocab_size, 1)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.energies
+
+    def forward(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        energies = self.energies(ids).squeeze(2)
+        return energies.sum(1) if mask is None else (energies * mask).sum(1)
+
+
+class BidirectionalLSTM(nn.Module):
+    def __init__(self, config: EnergyConfig):
+        super().__init__()
+        sizes = config.network
+        self.embeddings = nn.Embedding(config.vocab_size, sizes["embedding"])
+        self.lstm = nn.LSTM(sizes["embedding"], sizes["hidden"], sizes["layers"], bidirectional=True, batch_first=True)
+        self.energy = nn.Linear(2 * sizes["hidden"], 1)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embeddings
+
+    def forward(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        embedded = self.embeddings(ids)
+        if mask is None:
+            states, _ = self.lstm(embedded)
+        else:
+            lengths = mask.sum(1).cpu()
+            packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
+            states, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=ids.shape[1])
+        return self.energy(mean_over_positions(states, mask)).squeeze(1)
+
+
+class TransformerEnergy(nn.Module):
+    """What unit and bit share: any Transformer of transformers', and a linear function of its top states."""
+
+    def __init__(self, config: EnergyConfig):
+        super().__init__()
+        self.start_id = config.start_id
+        self.transformer = without_pooler(config_of(config.network))
+        self.energy = nn.Linear(self.transformer.config.hidden_size, 1)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.transformer.get_input_embeddings()
+
+    def states(self, ids: Tensor, mask: Tensor | None, **options: Any) -> Tensor:
+        if self.start_id is not None:
+            start = ids.new_full((len(ids), 1), self.start_id)
+            ids = torch.cat([start, ids], dim=1)
+            mask = None if mask is None else torch.cat([mask.new_ones((len(mask), 1)), mask], dim=1)
+        return self.transformer(input_ids=ids, attention_mask=mask, **options).last_hidden_state
+
+
+class Causal(TransformerEnergy):
+    """As in a language model, the start token precedes the window; the mean is over the window's own positions."""
+
+    def forward(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        states = self.states(ids, mask, use_cache=False)[:, -ids.shape[1] :]
+        return self.energy(mean_over_positions(states, mask)).squeeze(1)
+
+
+class Bidirectional(TransformerEnergy):
+    def forward(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        return self.energy(self.states(ids, mask)[:, 0]).squeeze(1)
+
+
+NETWORKS: dict[str, Any] = {LINEAR: BagOfTokens, BILSTM: BidirectionalLSTM, UNIT: Causal, BIT: Bidirectional}
+
+
+def mean_over_positions(states: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        return states.mean(1)
+    weights = mask.unsqueeze(2).to(states.dtype)
+    return (states * weights).sum(1) / weights.sum(1)
+
+
+def positions_in(config: PretrainedConfig) -> int | None:
+    """How many ids a Transformer can read; None: any number."""
+    positions = getattr(config, "max_position_embeddings", None)
+    return positions if positions is None else int(positions) - unused_positions(config)
+
+
+def unused_positions(config: PretrainedConfig) -> int:
+    """RoBERTa and its kin count positions from one after the padding's id: what comes before is never trained."""
+    return int(config.pad_token_id) + 1 if "roberta" in config.model_type or config.model_type == "camembert" else 0
+
+
+def without_pooler(config: PretrainedConfig) -> PreTrainedModel:
+    """The bare Transformer; a pooler, where it would come with one, would never be trained."""
+    poolable = "add_pooling_layer" in inspect.signature(MODEL_MAPPING[type(config)]).parameters
+    return AutoModel.from_config(config, **({"add_pooling_layer": False} if poolable else {}))
+
+
+AutoConfig.register(EnergyConfig.model_type, EnergyConfig, exist_ok=True)
+AutoModel.register(EnergyConfig, EnergyModel, exist_ok=True)

@@ -1,0 +1,101 @@
+"""Language models by name: the paper's sizes and recipes, and small ones for CPUs.
+
+The paper's counts decide where its text and its counts disagree. Each preset has 256 positions (more where windows are
+longer) and no dropout. Its appendix gives recipes for the base LM, RALM and BALM; the models for which it gives none
+(transf-small, transf-huge, conv) take the base LM's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from transformers import GPT2Config, PretrainedConfig
+
+from pipeline.models.conv_lm import ConvConfig
+from pipeline.models.residual_lm import RalmConfig
+from pipeline.runtime.errors import UserError
+from training.loop.recipe import Recipe
+
+POSITIONS = 256
+
+BASE = Recipe(max_lr=1e-4, batch_size=32 * 64, warmup_steps=2_000, max_steps=180_000, max_grad_norm=10)
+BASE_24L = Recipe(max_lr=3e-4, batch_size=50 * 64, warmup_steps=2_000, max_steps=90_000, max_grad_norm=0.25)
+BALM_24L = Recipe(max_lr=3e-4, batch_size=28 * 64, warmup_steps=2_000, max_steps=90_000, max_grad_norm=0.25)
+RALM = Recipe(max_lr=1e-4, batch_size=64 * 64, warmup_steps=2_000, max_steps=180_000, max_grad_norm=10)
+RALM_24L = Recipe(max_lr=1.5e-4, batch_size=28 * 64, warmup_steps=1_000, max_steps=90_000, max_grad_norm=0.25)
+TINY = Recipe(max_lr=2e-3, batch_size=32, warmup_steps=100, max_steps=1_000, max_grad_norm=1)
+NANO = Recipe(max_lr=5e-3, batch_size=256, warmup_steps=100, max_steps=2_000, max_grad_norm=1)
+
+# A vocabulary and a number of positions to a configuration; for RALM, its base model's configuration too.
+Build = Callable[[int, int, PretrainedConfig | None], PretrainedConfig]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """An architecture and the recipe it is trained with."""
+
+    build: Build
+    recipe: Recipe
+    needs_base: bool = False
+
+
+def gpt2(layers: int, width: int, heads: int, inner: int | None = None) -> Build:
+    """GPT-2's architecture, as transformers has it and vLLM loads it."""
+
+    def build(vocabulary: int, positions: int, base: PretrainedConfig | None = None) -> PretrainedConfig:
+        return GPT2Config(
+            vocab_size=vocabulary,
+            n_positions=positions,
+            n_embd=width,
+            n_layer=layers,
+            n_head=heads,
+            n_inner=inner,
+            bos_token_id=None,  # the store's tokenizer decides
+            eos_token_id=None,
+            **no_dropout("gpt2"),
+        )
+
+    return build
+
+
+def conv(embedding: int, hidden: int, layers: int) -> Build:
+    def build(vocabulary: int, positions: int, base: PretrainedConfig | None = None) -> PretrainedConfig:
+        return ConvConfig(vocab_size=vocabulary, embedding_size=embedding, hidden_size=hidden, layers=layers)
+
+    return build
+
+
+def ralm(vocabulary: int, positions: int, base: PretrainedConfig | None = None) -> PretrainedConfig:
+    """A second network of the same shape as its frozen base model."""
+    if base is None:
+        raise UserError("--base: a ralm corrects a frozen language model: name its folder")
+    shape = base.to_dict()
+    return RalmConfig(base=shape, residual=shape | no_dropout(base.model_type))
+
+
+def no_dropout(model_type: str) -> dict[str, float]:
+    return {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0} if model_type == "gpt2" else {}
+
+
+PRESETS = {
+    "transf-small": Preset(gpt2(6, 512, 8), BASE),
+    "transf-big": Preset(gpt2(12, 1024, 16), BASE),
+    "transf-huge": Preset(gpt2(48, 1536, 24), BASE),
+    "conv": Preset(conv(256, 1250, 12), BASE),
+    "base-lm": Preset(gpt2(12, 1024, 16), BASE),
+    "base-lm-24l": Preset(gpt2(24, 768, 12, 2912), BASE_24L),
+    "balm": Preset(gpt2(12, 1536, 24, 5888), BASE),
+    "balm-24l": Preset(gpt2(24, 1088, 17, 4576), BALM_24L),
+    "ralm": Preset(ralm, RALM, needs_base=True),
+    "ralm-24l": Preset(ralm, RALM_24L, needs_base=True),
+    "transf-tiny": Preset(gpt2(4, 128, 4), TINY),
+    "transf-nano": Preset(gpt2(2, 32, 1), NANO),
+    "conv-tiny": Preset(conv(64, 128, 6), TINY),
+    "balm-tiny": Preset(gpt2(4, 192, 6), TINY),
+    "ralm-tiny": Preset(ralm, TINY, needs_base=True),
+}
+
+
+def find_preset(name: str) -> Preset:
+    if name not in PRESETS:
+        raise UserError(f"--preset {name}: there are {', '.join(PRESETS)}")
+    return PRESETS[name]

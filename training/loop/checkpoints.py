@@ -1,0 +1,152 @@
+"""Checkpoints that are whole or absent: a folder a step, and a mark that is written last.
+
+OUTPUT/checkpoints/step-000500/            what DeepSpeed writes, every rank its part
+OUTPUT/checkpoints/step-000500/whole.json  the mark: step, ranks, and where the best model was
+OUTPUT/checkpoints/best-000400/            the best model so far, as save_pretrained writes it
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.runtime import files
+from pipeline.runtime.errors import Obstructed
+
+CHECKPOINTS = "checkpoints"
+MARK = "whole.json"
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a whole checkpoint says of itself."""
+
+    step: int
+    ranks: int
+    stage: int
+    best_step: int | None
+    best_value: float | None
+
+
+def name_of(step: int) -> str:
+    return f"step-{step:06d}"
+
+
+def best_name(step: int) -> str:
+    return f"best-{step:06d}"
+
+
+def newest(output: str) -> Mark | None:
+    """The last whole checkpoint of a run, if there is one."""
+    found = [mark for name in _names(output) if (mark := _read_mark(output, name)) is not None]
+    return max(found, key=lambda mark: mark.step, default=None)
+
+
+def folder_of(output: str, name: str = "") -> str:
+    return os.path.join(output, CHECKPOINTS, name) if name else os.path.join(output, CHECKPOINTS)
+
+
+def finish(output: str, mark: Mark) -> None:
+    """Makes a checkpoint count: what it consists of is flushed, then its mark is written."""
+    folder = folder_of(output, name_of(mark.step))
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            _flush(os.path.join(parent, name))
+        _flush(parent)
+    files.put(os.path.join(folder, MARK), json.dumps(asdict(mark)).encode())
+
+
+def keep_only(output: str, mark: Mark | None) -> None:
+    """Removes everything but the checkpoint of this mark and the best model that it names."""
+    kept = {name_of(mark.step), best_name(mark.best_step) if mark.best_step is not None else ""} if mark else set()
+    for name in _names(output):
+        if name not in kept:
+            discard(output, name)
+
+
+def discard(output: str, name: str) -> None:
+    """Removes one checkpoint, its mark first, so that a half-removed one does not count."""
+    folder = folder_of(output, name)
+    files.remove(os.path.join(folder, MARK))
+    files.remove(folder)
+
+
+def as_universal(output: str, mark: Mark) -> str:
+    """The checkpoint in DeepSpeed's universal form, which any number of ranks can load; returns its name."""
+    source = folder_of(output, name_of(mark.step))
+    target = f"{source}-universal"
+    shutil.rmtree(target, ignore_errors=True)
+    command = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state"]
+    command += ["--input_folder", source, "--output_folder", target]
+    command += ["--num_extract_workers", "2", "--num_merge_workers", "2"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        reason = (ended.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise Obstructed(f"{source}: DeepSpeed could not convert it for another number of ranks ({reason})")
+    return os.path.basename(target)
+
+
+def save_best(output: str, step: int, write: Callable[[str], None]) -> None:
+    """Has the best model so far written into a folder of its own, whole or not at all."""
+    folder = folder_of(output, best_name(step))
+    temporary = f"{folder}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    write(temporary)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(temporary, folder)
+
+
+def publish_best(output: str, step: int) -> None:
+    """Makes the output the best model's folder; its config.json comes last, and with it the training has ended."""
+    folder = folder_of(output, best_name(step))
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    for name in sorted(names, key=lambda name: name == CONFIG):
+        path = os.path.join(folder, name)
+        os.chmod(path, 0o666 & ~_umask())  # safetensors makes files that nobody else may read
+        _flush(path)
+        os.replace(path, os.path.join(output, name))
+    _flush(output)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_finished(output: str) -> bool:
+    return os.path.isfile(os.path.join(output, CONFIG))
+
+
+def start_over(output: str) -> None:
+    """Removes a model and its checkpoints, the model's config.json first."""
+    for name in (CONFIG, CHECKPOINTS, "logs"):
+        files.remove(os.path.join(output, name))
+
+
+def _names(output: str) -> list[str]:
+    folder = folder_of(output)
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+
+def _read_mark(output: str, name: str) -> Mark | None:
+    path = os.path.join(folder_of(output, name), MARK)
+    if not re.fullmatch(r"step-\d+", name) or not os.path.isfile(path):
+        return None
+    content: dict[str, Any] = json.loads(files.read(path))
+    return Mark(**content)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _flush(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
