@@ -28,9 +28,16 @@ from pipeline.runtime.errors import Obstructed, UserError, exit_with
 from pipeline.runtime.lock import writing
 from pipeline.stores.manifest import Manifest, Record, read_manifest, write_manifest
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import SHARDS, Shard, fingerprint, finished_shard, remove_others, write_shard
+from pipeline.stores.shards import (
+    SHARDS,
+    TOKENIZER_FOLDER,
+    Shard,
+    fingerprint,
+    finished_shard,
+    remove_others,
+    write_shard,
+)
 from pipeline.stores.writer import WORK, abandon, begin, commit, is_whole, store_there
-from pipeline.text.tokenizer import TOKENIZER_FOLDER
 from training.energy.folder import open_energy_model
 from training.energy.model import EnergyConfig
 

@@ -29,12 +29,12 @@ from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import Obstructed, UserError, exit_with
 from pipeline.runtime.lock import writing
 from pipeline.stores.manifest import Manifest, Record, read_manifest, write_manifest
-from pipeline.stores.shards import Shard, fingerprint, finished_shard, remove_others, write_shard
+from pipeline.stores.shards import TOKENIZER_FOLDER, Shard, fingerprint, finished_shard, remove_others, write_shard
 from pipeline.stores.writer import REJECTS, WORK, abandon, begin, commit, is_whole, store_there
 from pipeline.text.blocks import BLOCK
 from pipeline.text.documents import FORMATS, Source, find_sources
 from pipeline.text.survey import Survey, check_rejects, survey_file
-from pipeline.text.tokenizer import TOKENIZER_FOLDER, TextEncoder, load_tokenizer
+from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 
 SHARD_ROWS = 8192
 SPLITS = ("train", "valid", "test")

@@ -24,13 +24,12 @@ from pipeline.runtime.lock import writing
 from pipeline.runtime.progress import noted, showing
 from pipeline.stores.manifest import MANIFEST, Manifest, Record, read_manifest
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import SHARDS, fingerprint
+from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER, fingerprint
 from pipeline.stores.writer import REJECTS, WORK, abandon, begin, is_whole, store_there
 from pipeline.text.builtin_corpora import ALPHABET, parse_lines
 from pipeline.text.documents import FORMATS, Rejected, Source, find_sources, read_documents
 from pipeline.text.survey import survey_file
 from pipeline.text.tokenizer import (
-    TOKENIZER_FOLDER,
     TextEncoder,
     character_tokenizer,
     chunks,

@@ -23,8 +23,8 @@ from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.lock import writing
 from pipeline.stores.manifest import MANIFEST, RECORD, Manifest, Record, read_manifest, read_record, write_record
-from pipeline.stores.shards import SHARDS, Shard, content_digest
-from pipeline.text.tokenizer import TOKENIZER_FOLDER, load_tokenizer
+from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER, Shard, content_digest
+from pipeline.text.tokenizer import load_tokenizer
 
 STRAY = "not in the manifest"
 JOBS = ("pipeline/make_windows.py", "pipeline/mine_negatives.py", "pipeline/import_texts.py", "evaluation/score.py")

@@ -24,7 +24,8 @@ from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import Record
 from pipeline.stores.reader import Store
-from pipeline.text.tokenizer import TOKENIZER_FOLDER, TextEncoder, load_tokenizer
+from pipeline.stores.shards import TOKENIZER_FOLDER
+from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from training.data.checks import count_negatives
 from training.data.mixture import Mixture
 from training.energy.first_weights import Start, find_start, start_from

@@ -34,7 +34,8 @@ from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import Record
 from pipeline.stores.reader import Store
-from pipeline.text.tokenizer import TOKENIZER_FOLDER, load_tokenizer
+from pipeline.stores.shards import TOKENIZER_FOLDER
+from pipeline.text.tokenizer import load_tokenizer
 from training.energy import presets as energy_presets
 from training.language.presets import BASE, POSITIONS, PRESETS, TINY, find_preset, no_dropout
 from training.language.task import LanguageModelling, MaskedModelling

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
-from pipeline.text.tokenizer import TOKENIZER_FOLDER, load_tokenizer
+from pipeline.stores.shards import TOKENIZER_FOLDER
+from pipeline.text.tokenizer import load_tokenizer
 from training.energy.inputs import completed
 
 

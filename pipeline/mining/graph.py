@@ -27,9 +27,8 @@ from pipeline.runtime.errors import Obstructed, UserError
 from pipeline.runtime.progress import note
 from pipeline.stores.manifest import Manifest, read_manifest, write_manifest
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import Shard, finished_shard, remove_others, shard_file, write_shard
+from pipeline.stores.shards import TOKENIZER_FOLDER, Shard, finished_shard, remove_others, shard_file, write_shard
 from pipeline.stores.writer import REJECTS, commit
-from pipeline.text.tokenizer import TOKENIZER_FOLDER
 
 ATTEMPTS = 3
 PIECE = 2048  # windows that are generated for in one call: enough to keep an engine full, few enough to see progress

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +14,7 @@ import schemas
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.provenance import code_version, library_versions, machine
+from pipeline.runtime.settings import Settings
 from pipeline.stores.shards import Shard
 
 MANIFEST = "manifest.json"
@@ -20,11 +23,22 @@ RECORD = "command.json"
 
 @dataclass(frozen=True)
 class Record:
-    """What a run wrote down before it began, so that it can be continued, or repeated, by anyone."""
+    """What a run wrote down before it began, so that it can be continued, or repeated, by anyone.
+
+    `settings` are what the result depends on: two runs that agree in them make the same. `call` is what the stage was
+    called with, and what a repair calls it with again; `command` is the same for people, in the words of a shell.
+    """
 
     command: list[str]
     directory: str
     settings: dict[str, Any]
+    call: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, script: str, settings: Settings, result: dict[str, Any], beam: Sequence[str] = ()) -> "Record":
+        """Of a script's run: its settings, and `result`, everything that what it makes depends on."""
+        call = {"stage": script, "settings": settings.to_json()}
+        return cls([script, *settings.words(), *beam], os.getcwd(), dict(json.loads(json.dumps(result))), call)
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,7 @@ class Manifest:
     command: list[str]
     directory: str
     counts: dict[str, int]
+    call: dict[str, Any] | None = None
     inputs: list[dict[str, Any]] = field(default_factory=list)
     generator: dict[str, Any] | None = None
     sampling: dict[str, Any] | None = None
@@ -122,4 +137,5 @@ def read_record(store: str) -> Record | None:
         return None
     words = [record.directory, *record.command] if isinstance(record.command, list) else []
     usable = len(words) > 1 and all(isinstance(word, str) for word in words) and isinstance(record.settings, dict)
+    usable = usable and (record.call is None or isinstance(record.call, dict))
     return record if usable else None

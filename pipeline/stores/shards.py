@@ -1,4 +1,4 @@
-"""Shards: the Parquet files of a store, each written whole or not at all, each able to prove what it holds.
+"""What a store's folder holds: its tokenizer, and shards, each written whole or not at all, each its own proof.
 
 A shard's footer names the settings that its rows depend on and carries a digest of the rows. So a shard that a
 killed run left behind is known to be finished and intact without the manifest, which is written last.
@@ -19,6 +19,8 @@ import schemas
 from pipeline.runtime import files
 
 SHARDS = "shards"
+TOKENIZER_FOLDER = "tokenizer"
+TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json")
 ROW_GROUP_BYTES = 1 << 20  # a reader's unit: small enough that its memory stays flat, whatever the shard's size
 ROW_GROUP_ROWS = 4096
 FOOTER_KEY = b"residual_ebm"

@@ -13,10 +13,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, first_line
+from pipeline.stores.shards import TOKENIZER_FILES, TOKENIZER_FOLDER
 
 END_OF_TEXT = "<|endoftext|>"
-TOKENIZER_FOLDER = "tokenizer"
-TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json")
 CHUNK = 8_000  # characters that are encoded as one string: small enough to keep all cores busy with few documents
 # Before a space or a line break that follows a letter or digit, or a space that follows punctuation: the usual
 # byte-level tokenizers never join what stands on the two sides.

@@ -11,7 +11,8 @@ from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import read_record
 from pipeline.stores.reader import Store
-from pipeline.text.tokenizer import TOKENIZER_FOLDER, load_tokenizer
+from pipeline.stores.shards import TOKENIZER_FOLDER
+from pipeline.text.tokenizer import load_tokenizer
 
 SAMPLES = "samples.parquet"
 LABELS = {"base": "base LM", "chosen": "joint", "real": "human", "best": "lowest energy", "worst": "highest energy"}
