@@ -10,144 +10,159 @@ least half as long as the others, or the only one: as in evaluation/detect.py. T
 same store, byte for byte; one that is there is not made again.
 """
 
-import argparse
 import hashlib
-import json
-import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tqdm import tqdm
 
-from pipeline.make_windows import changed_input, refuse_own_output
-from pipeline.mining.unpaired import LEFT_TO_RIGHT, Pairing, read_blocks
+from pipeline.mining.unpaired import Pairing, read_blocks
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
-from pipeline.runtime.errors import Obstructed, UserError, exit_with
-from pipeline.runtime.lock import writing
-from pipeline.stores.manifest import Manifest, Record, read_manifest, write_manifest
-from pipeline.stores.shards import TOKENIZER_FOLDER, Shard, fingerprint, finished_shard, remove_others, write_shard
-from pipeline.stores.writer import REJECTS, WORK, abandon, begin, commit, is_whole, store_there
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import Settings, read_settings, setting
+from pipeline.stores.manifest import Manifest, Record
+from pipeline.stores.shards import TOKENIZER_FOLDER, Shard, fingerprint
+from pipeline.stores.writer import REJECTS, StoreWriter
 from pipeline.text.blocks import BLOCK
 from pipeline.text.documents import FORMATS, Source, find_sources
+from pipeline.text.inputs import changed_input, input_names, refuse_own_output
 from pipeline.text.survey import Survey, check_rejects, survey_file
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
+from schemas.division import LEFT_TO_RIGHT
 
+SCRIPT = "pipeline/import_texts.py"
 SHARD_ROWS = 8192
 SPLITS = ("train", "valid", "test")
 REPEAT, DROP = "repeat", "drop"
+TEXTS, ROWS = "the texts (.jsonl, .txt: one text a file, .parquet; also .gz and .zst)", "the rows"
+SEVERAL = "ones, on any filesystem. May be given several times"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    options = parse(arguments)
-    sources = {kind: find(kind, options) for kind in ("real", "generated")}
-    settle_names(options, sources)
-    encoder = load_tokenizer(options.tokenizer)
-    settings = settings_of(options, sources, encoder)
-    record = Record(["pipeline/import_texts.py", *arguments], os.getcwd(), settings)
-    with writing(options.output):
-        there = store_there(options.output, record, options.overwrite)
-        changed = changed_input([*sources["real"], *sources["generated"]], there) if there else None
-        if changed and not options.overwrite:
-            raise UserError(f"{changed}: it has changed since {options.output} was made from it: see --overwrite")
-        if there is None or changed or not is_whole(options.output, there):
-            make(options, sources, encoder, record)
-        else:
-            print(f"{options.output}: finished before, nothing to do")
-            files.remove(files.join(options.output, WORK))
-    describe(options.output, read_manifest(options.output))
-    return 0
+@dataclass(frozen=True, kw_only=True)
+class ImportSettings(Settings):
+    """Which texts become which rows, and where they go."""
 
-
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    texts = parser.add_argument_group("the texts (.jsonl, .txt: one text a file, .parquet; also .gz and .zst)")
-    for kind in ("real", "generated"):
-        what = f"{kind} ones, on any filesystem. May be given several times"
-        texts.add_argument(f"--{kind}", action="append", required=True, metavar="PATTERN", help=what)
-    texts.add_argument("--corpus", help="name of the real texts (default: webtext, of webtext.train.jsonl)")
-    texts.add_argument("--split", help="train, valid or test (default: train, of webtext.train.jsonl)")
-    texts.add_argument(
-        "--generator",
+    real: tuple[str, ...] = setting(metavar="PATTERN", help=f"real {SEVERAL}", group=TEXTS)
+    generated: tuple[str, ...] = setting(metavar="PATTERN", help=f"generated {SEVERAL}", group=TEXTS)
+    corpus: str | None = setting(
+        None, help="name of the real texts (default: webtext, of webtext.train.jsonl)", group=TEXTS, result=True
+    )
+    split: str | None = setting(
+        None, help="train, valid or test (default: train, of webtext.train.jsonl)", group=TEXTS, result=True
+    )
+    generator: str | None = setting(
+        None,
         metavar="NAME",
         help="what generated the others, for later tables (default: small-117M-k40, of small-117M-k40.train.jsonl)",
+        group=TEXTS,
+        result=True,
     )
-    texts.add_argument(
-        "--architecture",
+    architecture: str | None = setting(
+        None,
         metavar="NAME",
         help="of the generator, whatever its sampling (default: small-117M, of small-117M-k40)",
+        group=TEXTS,
+        result=True,
     )
-    texts.add_argument("--text_field", default="text", help="field or column that holds the text (default: text)")
-    texts.add_argument("--encoding", default="utf-8", help="of text and JSON files (default: utf-8)")
-    texts.add_argument(
-        "--max_reject_fraction",
-        type=float,
-        default=0.01,
+    text_field: str = setting(
+        "text", help="field or column that holds the text (default: text)", group=TEXTS, result=True
+    )
+    encoding: str = setting("utf-8", help="of text and JSON files (default: utf-8)", group=TEXTS, result=True)
+    max_reject_fraction: float = setting(
+        0.01,
         metavar="F",
         help="fail if more than this share of the texts has to be left out: invalid UTF-8, NUL bytes, broken JSON "
         "(default: 0.01)",
+        group=TEXTS,
+        least=0,
+        most=1,
     )
-    tokens = parser.add_argument_group("the rows")
-    tokens.add_argument(
-        "--tokenizer",
-        required=True,
+    tokenizer: str = setting(
         metavar="DIR_OR_NAME",
         help="that of the energy model to be fine-tuned: its folder, a store's or a tokenizer's, or a hub name",
+        group=ROWS,
     )
-    tokens.add_argument("--block", type=int, default=BLOCK, metavar="TOKENS", help=f"at most (default: {BLOCK})")
-    tokens.add_argument(
-        "--surplus",
+    block: int = setting(BLOCK, metavar="TOKENS", help=f"at most (default: {BLOCK})", group=ROWS, least=2, most=10**9)
+    surplus: str = setting(
+        REPEAT,
         choices=(REPEAT, DROP),
-        default=REPEAT,
         help="where there are more blocks of one kind, repeat those of the other until each is in a row (default), or "
         "drop what is too many",
+        group=ROWS,
+        result=True,
     )
-    tokens.add_argument("--seed", type=int, default=0, help="of the order (default: 0)")
-    store = parser.add_argument_group("the store")
-    store.add_argument("--output", required=True, metavar="DIR", help="its folder, on any filesystem")
-    store.add_argument("--overwrite", action="store_true", help="replace a store that was made with other settings")
-    options = parser.parse_args(arguments)
-    if not 2 <= options.block <= 10**9:
-        raise UserError(f"--block {options.block}: at least 2, at most 10^9")
-    if not 0 <= options.seed < 2**63:
-        raise UserError(f"--seed {options.seed}: between 0 and 2^63 - 1")
-    if not 0 <= options.max_reject_fraction <= 1:
-        raise UserError(f"--max_reject_fraction {options.max_reject_fraction}: between 0 and 1")
-    return options
+    seed: int = setting(0, help="of the order (default: 0)", group=ROWS, least=0, most=2**63 - 1, result=True)
+    output: str = setting(metavar="DIR", help="its folder, on any filesystem", group="the store")
+    overwrite: bool = setting(False, help="replace a store that was made with other settings", group="the store")
 
 
-def find(kind: str, options: argparse.Namespace) -> list[Source]:
+@dataclass(frozen=True)
+class Texts:
+    """The files of real and of generated texts."""
+
+    real: list[Source]
+    generated: list[Source]
+
+    @property
+    def all(self) -> list[Source]:
+        return [*self.real, *self.generated]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    settings = read_settings(ImportSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
+    describe(settings.output, import_texts(settings))
+    return 0
+
+
+def import_texts(settings: ImportSettings) -> Manifest:
+    """Makes a store of negatives from texts, unless it is there."""
+    texts = Texts(find("real", settings.real, settings), find("generated", settings.generated, settings))
+    settings = settled(settings, texts)
+    encoder = load_tokenizer(settings.tokenizer)
+    writer = StoreWriter(settings.output, Record.of(SCRIPT, settings, result_of(settings, texts, encoder)), "negatives")
+    with writer.held():
+        there = writer.made_before(settings.overwrite, lambda made: changed_input(texts.all, made, settings.output))
+        if there is not None:
+            print(f"{settings.output}: finished before, nothing to do")
+            return there
+        with writer.making():
+            return make(settings, texts, encoder, writer)
+
+
+def find(kind: str, patterns: Sequence[str], settings: ImportSettings) -> list[Source]:
     """The files of real, or of generated texts."""
-    for pattern in getattr(options, kind):
+    for pattern in patterns:
         if ":" not in pattern.partition("://")[0] and not files.glob(pattern):
             raise UserError(f"--{kind} {pattern}: no file matches: check the path, and quote the pattern")
-    found = find_sources(
-        getattr(options, kind), options.split or SPLITS[0], FORMATS[0], options.text_field, options.encoding
-    )
-    refuse_own_output(found, options.output)
+    split = settings.split or SPLITS[0]
+    found = find_sources(patterns, split, FORMATS[0], settings.text_field, settings.encoding)
+    refuse_own_output(found, settings.output)
     return found
 
 
-def settle_names(options: argparse.Namespace, sources: dict[str, list[Source]]) -> None:
-    """Corpus, split and generator: from the flags, or from files called NAME.SPLIT.jsonl."""
-    names = {kind: {named(source.url) for source in found} for kind, found in sources.items()}
+def settled(settings: ImportSettings, texts: Texts) -> ImportSettings:
+    """With corpus, split and generator: from the flags, or from files called NAME.SPLIT.jsonl."""
+    real, generated = ([named(source.url) for source in found] for found in (texts.real, texts.generated))
     guesses = {
-        "corpus": {name for name, _ in names["real"]},
-        "generator": {name for name, _ in names["generated"]},
-        "split": {split for kind in names.values() for _, split in kind},
+        "corpus": {name for name, _ in real},
+        "generator": {name for name, _ in generated},
+        "split": {split for _, split in [*real, *generated]},
     }
+    names: dict[str, Any] = {}
     for flag, found in guesses.items():
-        if getattr(options, flag) is None:
+        value = getattr(settings, flag)
+        if value is None:
             if len(found) != 1 or None in found:
                 raise UserError(f"--{flag}: give it, the files are not all called NAME.SPLIT.jsonl with the same one")
-            setattr(options, flag, found.pop())
-        if not getattr(options, flag) or not getattr(options, flag).isprintable():
-            raise UserError(f"--{flag} {getattr(options, flag)!r}: it must have characters that can be printed")
-    options.architecture = options.architecture or re.sub(r"-k\d+$", "", options.generator)
+            value = found.pop()
+        if not value or not value.isprintable():
+            raise UserError(f"--{flag} {value!r}: it must have characters that can be printed")
+        names[flag] = value
+    architecture = settings.architecture or re.sub(r"-k\d+$", "", names["generator"])
+    return replace(settings, **names, architecture=architecture)
 
 
 def named(url: str) -> tuple[str | None, str | None]:
@@ -156,11 +171,10 @@ def named(url: str) -> tuple[str | None, str | None]:
     return (parts[0], parts[1]) if len(parts) == 3 and parts[0] and parts[1] in SPLITS else (None, None)
 
 
-def settings_of(options: argparse.Namespace, sources: dict[str, list[Source]], encoder: TextEncoder) -> dict[str, Any]:
+def result_of(settings: ImportSettings, texts: Texts, encoder: TextEncoder) -> dict[str, Any]:
     """Every setting that the rows depend on; those that mined stores have too have the same names."""
-    names = ("corpus", "split", "seed", "surplus", "text_field", "encoding", "generator", "architecture")
-    return {name: getattr(options, name) for name in names} | {
-        "window": options.block,
+    return settings.result() | {
+        "window": settings.block,
         "context_lengths": [0],
         "every_context_length": False,
         "negatives": 1,
@@ -168,121 +182,89 @@ def settings_of(options: argparse.Namespace, sources: dict[str, list[Source]], e
         "direction": LEFT_TO_RIGHT,
         "sampling": {"rule": "unknown"},
         "tokenizer": encoder.encoding_digest,
-        "inputs": {
-            kind: sorted([source.url.rsplit("/", 1)[-1], source.format, source.bytes] for source in found)
-            for kind, found in sources.items()
-        },
+        "inputs": {"real": input_names(texts.real), "generated": input_names(texts.generated)},
     }
 
 
-def make(options: argparse.Namespace, sources: dict[str, list[Source]], encoder: TextEncoder, record: Record) -> None:
-    """The store; bad input leaves the folder as it was."""
-    existed = files.exists(options.output)
-    work = begin(options.output, record)
-    try:
-        surveys = {kind: [survey_file(source) for source in found] for kind, found in sources.items()}
-        together = [survey for found in surveys.values() for survey in found]
-        rejects = [reject for survey in together for reject in survey.rejects]
-        rejected, documents = (sum(getattr(survey, name) for survey in together) for name in ("rejected", "documents"))
-        check_rejects(rejects, rejected, documents, options.max_reject_fraction)
-        pairing = pair(options, surveys, encoder)
-        encoder.save(files.join(work, TOKENIZER_FOLDER))
-        commit(options.output, files.join(work, TOKENIZER_FOLDER), record)
-    except Obstructed:
-        raise
-    except UserError:
-        abandon(options.output, existed)
-        raise
-    if rejects:
-        lines = "".join(json.dumps(asdict(reject)) + "\n" for reject in rejects)
-        files.put(files.join(options.output, REJECTS, "documents.jsonl"), lines.encode())
-    shards = write_shards(options, pairing, record, together)
-    write_manifest(options.output, manifest_of(options, surveys, pairing, encoder, record, shards))
-    remove_others(options.output, shards)
-    files.remove(work)
-
-
-def pair(options: argparse.Namespace, surveys: dict[str, list[Survey]], encoder: TextEncoder) -> Pairing:
-    names = {"real": options.corpus, "generated": options.generator}
-    blocks = {}
-    total = sum(survey.characters for found in surveys.values() for survey in found)
-    with tqdm(total=total, unit=" characters", unit_scale=True, dynamic_ncols=True, disable=None) as bar:
-        for kind, name in names.items():
-            bar.set_description(f"{kind} texts")
-            found = read_blocks(surveys[kind], name, options.split, encoder, options.block, options.seed, bar.update)
-            if not len(found):
-                raise UserError(f"--{kind}: there is no text in {surveys[kind][0].source.url}, nor in others if given")
-            blocks[kind] = found
-    sizes = len(blocks["real"]), len(blocks["generated"])
-    return Pairing(blocks["real"], blocks["generated"], max(sizes) if options.surplus == REPEAT else min(sizes))
-
-
-def write_shards(options: argparse.Namespace, pairing: Pairing, record: Record, surveys: list[Survey]) -> list[Shard]:
-    """All rows, except shards that an earlier run wrote."""
-    stamp = fingerprint(record.settings | {"texts": sorted(survey.digest for survey in surveys)})
-    made = []
-    starts = range(0, pairing.rows, SHARD_ROWS)
-    for number, first in enumerate(tqdm(starts, desc="writing", unit="shard", disable=None)):
-        shard = finished_shard(options.output, number, "negatives", stamp)
-        if shard is None:
-            end = min(first + SHARD_ROWS, pairing.rows)
-            rows = pairing.table(first, end, options.corpus, options.split, options.seed)
-            shard = write_shard(options.output, number, rows, stamp)
-        made.append(shard)
-    return made
-
-
-def manifest_of(
-    options: argparse.Namespace,
-    surveys: dict[str, list[Survey]],
-    pairing: Pairing,
-    encoder: TextEncoder,
-    record: Record,
-    shards: list[Shard],
-) -> Manifest:
-    together = [survey for found in surveys.values() for survey in found]
-    texts = "".join(sorted(survey.digest for survey in surveys["generated"]))
-    return Manifest(
-        kind="negatives",
-        shards=shards,
-        settings=record.settings,
+def make(settings: ImportSettings, texts: Texts, encoder: TextEncoder, writer: StoreWriter) -> Manifest:
+    """Reads all texts, then writes the store: what is wrong with them comes up before the folder is claimed."""
+    real, generated = ([survey_file(source) for source in found] for found in (texts.real, texts.generated))
+    surveys = [*real, *generated]
+    rejects = [reject for survey in surveys for reject in survey.rejects]
+    rejected, documents = (sum(getattr(survey, name) for survey in surveys) for name in ("rejected", "documents"))
+    check_rejects(rejects, rejected, documents, settings.max_reject_fraction)
+    pairing = pair(settings, real, generated, encoder)
+    encoder.save(files.join(writer.work, TOKENIZER_FOLDER))
+    writer.claim(files.join(writer.work, TOKENIZER_FOLDER))
+    writer.list_rejects(map(asdict, rejects))
+    return writer.finish(
+        write_shards(settings, pairing, writer, surveys),
         tokenizer=encoder.description,
         parent=None,
-        seed=options.seed,
-        command=record.command,
-        directory=record.directory,
-        counts={
-            "windows": min(len(pairing.real), pairing.rows),
-            "negatives": pairing.rows,
-            "tokens": sum(len(pairing.generated.tokens[row % len(pairing.generated)]) for row in range(pairing.rows)),
-            "real_texts": sum(survey.documents for survey in surveys["real"]),
-            "generated_texts": sum(survey.documents for survey in surveys["generated"]),
-            "real_blocks": len(pairing.real),
-            "generated_blocks": len(pairing.generated),
-            "rejected": sum(survey.rejected for survey in together),
-            "empty": sum(sum(survey.unused) - survey.rejected for survey in together),
-        },
-        inputs=[
-            {
-                "file": survey.source.url,
-                "bytes": survey.source.bytes,
-                "modified": survey.source.modified,
-                "documents": survey.documents,
-                "digest": survey.digest,
-            }
-            for survey in together
-        ],
-        generator={
-            "name": options.generator,
-            "path": ",".join(survey.source.url for survey in surveys["generated"]),
-            "digest": hashlib.sha256(texts.encode()).hexdigest(),
-            "architecture": options.architecture,
-            "training_corpus": None,
-            "training_seed": None,
-            "direction": LEFT_TO_RIGHT,
-        },
+        seed=settings.seed,
+        counts=counts_of(real, generated, pairing),
+        inputs=[survey.as_input for survey in surveys],
+        generator=generator_of(settings, generated),
         sampling={"rule": "unknown", "samples_per_row": 1},
     )
+
+
+def pair(settings: ImportSettings, real: list[Survey], generated: list[Survey], encoder: TextEncoder) -> Pairing:
+    blocks = []
+    total = sum(survey.characters for survey in [*real, *generated])
+    with tqdm(total=total, unit=" characters", unit_scale=True, dynamic_ncols=True, disable=None) as bar:
+        for kind, name, surveys in (("real", settings.corpus, real), ("generated", settings.generator, generated)):
+            bar.set_description(f"{kind} texts")
+            names = str(name), str(settings.split)
+            found = read_blocks(surveys, *names, encoder, settings.block, settings.seed, bar.update)
+            if not len(found):
+                raise UserError(f"--{kind}: there is no text in {surveys[0].source.url}, nor in others if given")
+            blocks.append(found)
+    sizes = [len(found) for found in blocks]
+    return Pairing(blocks[0], blocks[1], max(sizes) if settings.surplus == REPEAT else min(sizes))
+
+
+def write_shards(settings: ImportSettings, pairing: Pairing, writer: StoreWriter, surveys: list[Survey]) -> list[Shard]:
+    """All rows, except shards that an earlier run wrote."""
+    stamp = fingerprint(writer.record.settings | {"texts": sorted(survey.digest for survey in surveys)})
+    shards = []
+    starts = range(0, pairing.rows, SHARD_ROWS)
+    for number, first in enumerate(tqdm(starts, desc="writing", unit="shard", disable=None)):
+        shard = writer.shard(number, stamp)
+        if shard is None:
+            end = min(first + SHARD_ROWS, pairing.rows)
+            rows = pairing.table(first, end, str(settings.corpus), str(settings.split), settings.seed)
+            shard = writer.write(number, rows, stamp)
+        shards.append(shard)
+    return shards
+
+
+def counts_of(real: list[Survey], generated: list[Survey], pairing: Pairing) -> dict[str, int]:
+    return {
+        "windows": min(len(pairing.real), pairing.rows),
+        "negatives": pairing.rows,
+        "tokens": sum(len(pairing.generated.tokens[row % len(pairing.generated)]) for row in range(pairing.rows)),
+        "real_texts": sum(survey.documents for survey in real),
+        "generated_texts": sum(survey.documents for survey in generated),
+        "real_blocks": len(pairing.real),
+        "generated_blocks": len(pairing.generated),
+        "rejected": sum(survey.rejected for survey in [*real, *generated]),
+        "empty": sum(survey.empty for survey in [*real, *generated]),
+    }
+
+
+def generator_of(settings: ImportSettings, generated: list[Survey]) -> dict[str, Any]:
+    """What the manifest says of whatever wrote the generated texts: they stand for its weights."""
+    texts = "".join(sorted(survey.digest for survey in generated))
+    return {
+        "name": settings.generator,
+        "path": ",".join(survey.source.url for survey in generated),
+        "digest": hashlib.sha256(texts.encode()).hexdigest(),
+        "architecture": settings.architecture,
+        "training_corpus": None,
+        "training_seed": None,
+        "direction": LEFT_TO_RIGHT,
+    }
 
 
 def describe(output: str, manifest: Manifest) -> None:

@@ -1,13 +1,15 @@
 """Re-reads every shard of a store against its manifest, and names each one that is not as it was written.
 
 python pipeline/verify_store.py STORE            exit code 0 if all is well, 1 if not
-python pipeline/verify_store.py STORE --repair   removes what is bad and runs the command that made the store,
-                                                 which makes exactly that again
+python pipeline/verify_store.py STORE --repair   removes what is bad and calls the stage that made the store again, with
+                                                 the settings that it recorded: it makes exactly that again. Every
+                                                 further option is Beam's, if a runner is to do it
 """
 
 import hashlib
 import io
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,7 +29,7 @@ from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER, Shard, content_dige
 from pipeline.text.tokenizer import load_tokenizer
 
 STRAY = "not in the manifest"
-JOBS = ("pipeline/make_windows.py", "pipeline/mine_negatives.py", "pipeline/import_texts.py", "evaluation/score.py")
+STAGES = ("pipeline/make_windows.py", "pipeline/mine_negatives.py", "pipeline/import_texts.py", "evaluation/score.py")
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("store", help="the store's folder, on any filesystem")
     parser.add_argument("--repair", action="store_true", help="remove what is bad and make it again")
-    options = parser.parse_args(arguments)
+    options, beam = parser.parse_known_args(arguments)
+    if beam and not options.repair:
+        parser.error(f"unrecognized arguments: {' '.join(beam)}")
     problems = verify(options.store)
     report(options.store, problems)
     if problems and options.repair:
-        problems = repair(options.store, problems)
+        problems = repair(options.store, problems, beam)
         report(options.store, problems)
     return 1 if problems else 0
 
@@ -59,8 +63,7 @@ def verify(store: str) -> list[Problem]:
         manifest = read_manifest(store)
     except UserError as error:
         return [Problem(MANIFEST, str(error).removeprefix(f"{files.join(store, MANIFEST)}: "))]
-    recorded = Record(manifest.command, manifest.directory, manifest.settings)
-    problems = [] if read_record(store) == recorded else [Problem(RECORD, "not what the manifest says")]
+    problems = [] if read_record(store) == recorded_in(manifest) else [Problem(RECORD, "not what the manifest says")]
     problems += tokenizer_problems(store, manifest)
     for shard in tqdm(manifest.shards, desc="verifying", unit="shard", disable=None, leave=False):
         if (what := shard_problem(store, shard, manifest.kind)) is not None:
@@ -115,47 +118,41 @@ def report(store: str, problems: list[Problem]) -> None:
         print(f"{store}: {len(manifest.shards):,} shards, {manifest.rows:,} rows, all as written")
 
 
-def repair(store: str, problems: list[Problem]) -> list[Problem]:
-    """Removes what is bad, runs the recorded command, and verifies again; returns what is still wrong."""
+def recorded_in(manifest: Manifest) -> Record:
+    return Record(manifest.command, manifest.directory, manifest.settings, manifest.call)
+
+
+def repair(store: str, problems: list[Problem], beam: Sequence[str] = ()) -> list[Problem]:
+    """Removes what is bad, calls the stage that made it again, and verifies; returns what is still wrong."""
     try:
         manifest: Manifest | None = read_manifest(store)
     except UserError:
         manifest = None
-    record = Record(manifest.command, manifest.directory, manifest.settings) if manifest else read_record(store)
-    if record is None:
+    record = recorded_in(manifest) if manifest else read_record(store)
+    if record is None or record.call is None:
         raise UserError(f"{store}: neither {MANIFEST} nor {RECORD} says how it was made: run the command yourself")
-    if record.command[0] not in JOBS:
-        raise UserError(f"{files.join(store, RECORD)}: {record.command[0]} is no job that makes a store")
+    stage = record.call.get("stage")
+    if stage not in STAGES:
+        raise UserError(f"{files.join(store, RECORD)}: {stage} is no stage that makes a store")
     with writing(store):
         for problem in problems:
             files.remove(files.join(store, problem.file))
         write_record(store, record)
-    module = record.command[0].removesuffix(".py").replace("/", ".")
-    print(f"running again: python {' '.join(record.command)}", flush=True)
-    # Relative paths in the command start where it was first given; the store may have moved since.
-    store_now = os.path.abspath(store) if files.is_local(store) else store
+    print(f"making it again: python {shlex.join(record.command)}", flush=True)
+    # Relative paths in the settings start where they were first given; the store may have moved since.
+    here = os.path.abspath(store) if files.is_local(store) else store
     place = record.directory if os.path.isdir(record.directory) else None
-    arguments = [*repeatable(record.command[1:]), f"--output={store_now}"]
-    code = subprocess.run([sys.executable, "-P", "-m", module, *arguments], cwd=place).returncode
+    settings = ["--settings", files.join(here, RECORD), "--output", here]
+    command = [sys.executable, "-P", "-m", stage.removesuffix(".py").replace("/", "."), *settings, *beam]
+    code = subprocess.run(command, cwd=place).returncode
     if code:
-        raise UserError(f"{store}: the command ended with {code}: mend that, then repair again")
+        raise UserError(f"{store}: making it again ended with {code}: mend that, then repair again")
     for problem in verify(store):  # shards that only the new manifest shows to be too many
         if problem.what == STRAY:
             files.remove(files.join(store, problem.file))
     if manifest and read_manifest(store).digest != manifest.digest:
         return [Problem(MANIFEST, f"the rows made again are not those of before (store {manifest.digest})")]
     return verify(store)
-
-
-def repeatable(arguments: list[str]) -> list[str]:
-    """A command's arguments without where its output was, and without leave to replace shards that are still good."""
-    kept, position = [], 0
-    while position < len(arguments):
-        argument = arguments[position]
-        position += 2 if argument == "--output" else 1
-        if argument not in ("--output", "--overwrite") and not argument.startswith("--output="):
-            kept.append(argument)
-    return kept
 
 
 if __name__ == "__main__":

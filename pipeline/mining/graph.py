@@ -5,7 +5,6 @@ that say all that it depends on: a shard that is there is not made again, and a 
 What the manifest says is read from the shards themselves, after all of them are there.
 """
 
-import json
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
@@ -20,15 +19,14 @@ from apache_beam.pvalue import AsSingleton
 import schemas
 from pipeline.engines.sampling import TEMPERATURE
 from pipeline.mining.job import MiningJob, StoreJob, Unit
-from pipeline.mining.pool import Generators
+from pipeline.mining.pool import GeneratorPool
 from pipeline.mining.rows import Counts, Sketch, count, mine
 from pipeline.runtime import files
 from pipeline.runtime.errors import Obstructed, UserError
 from pipeline.runtime.progress import note
-from pipeline.stores.manifest import Manifest, read_manifest, write_manifest
+from pipeline.stores.manifest import Manifest, read_manifest
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import TOKENIZER_FOLDER, Shard, finished_shard, remove_others, shard_file, write_shard
-from pipeline.stores.writer import REJECTS, commit
+from pipeline.stores.shards import TOKENIZER_FOLDER, Shard, shard_file
 
 ATTEMPTS = 3
 PIECE = 2048  # windows that are generated for in one call: enough to keep an engine full, few enough to see progress
@@ -39,7 +37,7 @@ class TooManyDuplicates(UserError):
 
 
 @dataclass(frozen=True)
-class Made:
+class MinedShard:
     """A shard that is there, and what is in it; without a shard: why it could not be made."""
 
     store: int
@@ -76,10 +74,15 @@ class MineNegatives(beam.PTransform):
 
 def begin(ready: Any, job: MiningJob) -> Manifest:
     """Makes the output folders this run's, and says what the windows are."""
-    parent = read_manifest(job.windows)
+    parent = read_manifest(job.settings.windows)
     for store in job.stores:
-        commit(store.output, files.join(job.windows, TOKENIZER_FOLDER), store.record)
-        note(store.work, "total", 0, parent.rows * job.rows_per_window * -(-job.negatives // job.chunk_size(parent)))
+        store.writer.claim(files.join(job.settings.windows, TOKENIZER_FOLDER))
+        note(
+            store.writer.work,
+            "total",
+            0,
+            parent.rows * job.rows_per_window * -(-job.settings.negatives // job.chunk_size(parent)),
+        )
     return parent
 
 
@@ -92,15 +95,15 @@ class Generate(beam.DoFn):
         self.counters = {name: Metrics.counter("mining", name) for name in names}
 
     def setup(self) -> None:
-        self.generators = Generators(self.job)
-        self.windows = Store(self.job.windows, kind="windows")
+        self.generators = GeneratorPool(self.job)
+        self.windows = Store(self.job.settings.windows, kind="windows")
         self.sketches: dict[int, Sketch] = {}
 
     def process(self, unit: Unit, parent: Manifest) -> Iterator[tuple[int, Unit, str]]:
         rows: pa.Table | None = None
         for number, store in enumerate(self.job.stores):
             stamp, error = self.job.stamp(store, parent), ""
-            if finished_shard(store.output, unit.number, "negatives", stamp) is None:
+            if store.writer.shard(unit.number, stamp) is None:
                 for attempt in range(ATTEMPTS):
                     try:
                         rows = self._windows(unit) if rows is None else rows
@@ -124,17 +127,16 @@ class Generate(beam.DoFn):
         pieces = []
         for start in range(0, len(windows), PIECE):
             pieces.append(mine(windows.slice(start, PIECE), unit, self.job, direction, generator))
-            note(store.work, "done", unit.number, sum(map(len, pieces)))
+            note(store.writer.work, "done", unit.number, sum(map(len, pieces)))
         rows = pa.concat_tables(pieces) if pieces else schemas.NEGATIVES.empty_table()
         counts, sketch = count(rows)
         self._check_duplicates(number, store, sketch)
-        write_shard(store.output, unit.number, rows.combine_chunks(), stamp)
-        files.remove(reject_file(store, unit))
+        store.writer.write(unit.number, rows.combine_chunks(), stamp)
         for name, amount in (("shards", 1), *asdict(counts).items()):
             self.counters[name].inc(amount)
-            note(store.work, name, unit.number, amount)
+            note(store.writer.work, name, unit.number, amount)
         share = self.sketches[number].duplicate_fraction
-        note(store.work, "duplicates", 0, round(1e6 * share))
+        note(store.writer.work, "duplicates", 0, round(1e6 * share))
 
     def _check_duplicates(self, number: int, store: StoreJob, sketch: Sketch) -> None:
         """Compares with what this worker made before: equal seeds in different shards show at the second shard."""
@@ -146,39 +148,36 @@ class Generate(beam.DoFn):
         self.generators.forget()  # an engine that has died is started again
         if attempt + 1 == ATTEMPTS:
             self.counters["rejects"].inc()
-            note(store.work, "rejects", unit.number, 1)
-            content = {"shard": shard_file(unit.number), "unit": asdict(unit), "error": error}
-            content |= {"windows": self.job.windows, "traceback": traceback.format_exc()}
-            files.put(reject_file(store, unit), json.dumps(content, indent=1).encode())
+            note(store.writer.work, "rejects", unit.number, 1)
+            why = {"unit": asdict(unit), "error": error, "windows": self.job.settings.windows}
+            store.writer.reject_shard(unit.number, why | {"traceback": traceback.format_exc()})
 
     def teardown(self) -> None:
         self.generators.release()
 
 
-def reject_file(store: StoreJob, unit: Unit) -> str:
-    return files.join(store.output, REJECTS, f"shard-{unit.number:05d}.json")
-
-
 def check_duplicates(sketch: Sketch, store: StoreJob, job: MiningJob) -> None:
     share = sketch.duplicate_fraction
-    if store.sampling.rule == TEMPERATURE and share > job.max_duplicate_fraction:
+    if store.sampling.rule == TEMPERATURE and share > job.settings.max_duplicate_fraction:
         raise TooManyDuplicates(
-            f"--output {store.output}: {share:.0%} of the negatives are equal to another window's: are the windows' "
-            f"ids or the engine's seeds all the same? To go on all the same, raise --max_duplicate_fraction"
+            f"--output {store.writer.output}: {share:.0%} of the negatives are equal to another window's: are the "
+            f"windows' ids or the engine's seeds all the same? To go on all the same, raise --max_duplicate_fraction"
         )
 
 
-def describe(made: tuple[int, Unit, str], job: MiningJob, parent: Manifest) -> Made:
+def describe(made: tuple[int, Unit, str], job: MiningJob, parent: Manifest) -> MinedShard:
     """What one shard holds, from the shard itself."""
     number, unit, error = made
     store = job.stores[number]
     if error:
-        return Made(number, unit, None, Counts(), Sketch.of(*np.empty((2, 0), np.uint64)), error)
-    shard = finished_shard(store.output, unit.number, "negatives", job.stamp(store, parent))
+        return MinedShard(number, unit, None, Counts(), Sketch.of(*np.empty((2, 0), np.uint64)), error)
+    shard = store.writer.shard(unit.number, job.stamp(store, parent))
     if shard is None:
-        raise UserError(f"{files.join(store.output, shard_file(unit.number))}: it has vanished since it was made")
-    counts, sketch = count(read_rows(store.output, unit.number))
-    return Made(number, unit, shard, counts, sketch)
+        raise UserError(
+            f"{files.join(store.writer.output, shard_file(unit.number))}: it has vanished since it was made"
+        )
+    counts, sketch = count(read_rows(store.writer.output, unit.number))
+    return MinedShard(number, unit, shard, counts, sketch)
 
 
 def read_rows(store: str, number: int) -> pa.Table:
@@ -188,7 +187,7 @@ def read_rows(store: str, number: int) -> pa.Table:
         return pq.read_table(source)
 
 
-def finish(made: list[Made], job: MiningJob, parent: Manifest) -> Iterable[str]:
+def finish(made: list[MinedShard], job: MiningJob, parent: Manifest) -> Iterable[str]:
     """Writes the manifest of every store that is whole."""
     for number, store in enumerate(job.stores):
         mine_here = sorted((one for one in made if one.store == number), key=lambda one: one.unit.number)
@@ -197,26 +196,18 @@ def finish(made: list[Made], job: MiningJob, parent: Manifest) -> Iterable[str]:
         yield finish_store(store, mine_here, job, parent)
 
 
-def finish_store(store: StoreJob, made: list[Made], job: MiningJob, parent: Manifest) -> str:
+def finish_store(store: StoreJob, made: list[MinedShard], job: MiningJob, parent: Manifest) -> str:
     counts, sketch = made[0].counts, made[0].sketch
     for one in made[1:]:
         counts, sketch = counts + one.counts, sketch + one.sketch
     check_duplicates(sketch, store, job)
-    shards = [one.shard for one in made if one.shard is not None]
-    manifest = Manifest(
-        kind="negatives",
-        shards=shards,
-        settings=store.record.settings,
+    manifest = store.writer.finish(
+        [one.shard for one in made if one.shard is not None],
         tokenizer=parent.tokenizer,
-        parent={"path": job.windows, "digest": parent.digest},
-        seed=job.seed,
-        command=store.record.command,
-        directory=store.record.directory,
+        parent={"path": job.settings.windows, "digest": parent.digest},
+        seed=job.settings.seed,
         counts=asdict(counts) | {"duplicates_per_million": round(1e6 * sketch.duplicate_fraction)},
         generator=store.description,
         sampling=store.sampling.description | {"samples_per_row": job.chunk_size(parent)},
     )
-    write_manifest(store.output, manifest)
-    remove_others(store.output, shards)
-    files.remove(store.work)
     return manifest.digest

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.engines.sampling import Sampling
-from pipeline.runtime import files
-from pipeline.stores.manifest import Manifest, Record
+from pipeline.mining.settings import MiningSettings
+from pipeline.stores.manifest import Manifest
 from pipeline.stores.shards import fingerprint
-from pipeline.stores.writer import WORK
+from pipeline.stores.writer import StoreWriter
 
 CHUNK_BYTES = 128 << 20  # of a shard's samples: what a worker holds at once
 MOST_SAMPLES = 1000  # of one request
@@ -20,58 +20,49 @@ MOST_SAMPLES = 1000  # of one request
 class StoreJob:
     """One store to be made: a generator, a sampling rule, and a place."""
 
-    output: str
+    writer: StoreWriter
     generator: str
     engine: str
     sampling: Sampling
     description: dict[str, Any]  # of the generator, for the manifest
-    record: Record
-
-    @property
-    def work(self) -> str:
-        return files.join(self.output, WORK)
 
 
 @dataclass(frozen=True)
 class MiningJob:
     """All stores of a run, which are made from the same windows in the same way."""
 
-    windows: str
+    settings: MiningSettings
     stores: tuple[StoreJob, ...]
     context_lengths: tuple[int, ...]
-    every_context_length: bool
-    negatives: int
-    samples_per_row: int | None
-    seed: int
-    max_duplicate_fraction: float
     shared: bool  # whether generators run in processes of their own
     run: str  # of this run alone
 
     def chunk_size(self, parent: Manifest) -> int:
         """How many samples a row holds: one request's; fewer than all of them where a shard would grow too large."""
-        if self.samples_per_row is not None:
-            return min(self.samples_per_row, self.negatives)
+        negatives = self.settings.negatives
+        if self.settings.samples_per_row is not None:
+            return min(self.settings.samples_per_row, negatives)
         rows = max(shard.rows for shard in parent.shards) * self.rows_per_window
         longest = int(parent.settings["window"]) - min(self.context_lengths)
-        return max(1, min(self.negatives, MOST_SAMPLES, CHUNK_BYTES // max(1, rows * 4 * longest)))
+        return max(1, min(negatives, MOST_SAMPLES, CHUNK_BYTES // max(1, rows * 4 * longest)))
 
     @property
     def rows_per_window(self) -> int:
-        return len(self.context_lengths) if self.every_context_length else 1
+        return len(self.context_lengths) if self.settings.every_context_length else 1
 
     def units(self, parent: Manifest) -> list["Unit"]:
         """The shards to be made: one for each shard of windows and chunk of samples."""
-        size = self.chunk_size(parent)
-        chunks = -(-self.negatives // size)
+        size, negatives = self.chunk_size(parent), self.settings.negatives
+        chunks = -(-negatives // size)
         return [
-            Unit(shard * chunks + chunk, shard, chunk * size, min(size, self.negatives - chunk * size))
+            Unit(shard * chunks + chunk, shard, chunk * size, min(size, negatives - chunk * size))
             for shard in range(len(parent.shards))
             for chunk in range(chunks)
         ]
 
     def stamp(self, store: StoreJob, parent: Manifest) -> str:
         """Of everything that the rows of a store depend on."""
-        return fingerprint(store.record.settings | {"parent": parent.digest, "chunk": self.chunk_size(parent)})
+        return fingerprint(store.writer.record.settings | {"parent": parent.digest, "chunk": self.chunk_size(parent)})
 
 
 @dataclass(frozen=True)
@@ -94,7 +85,7 @@ def drawn_length(window_id: str, seed: int, lengths: Sequence[int]) -> int:
 def lengths_of(window_ids: Sequence[str], job: MiningJob) -> Iterator[tuple[int, int]]:
     """Each row that is to be made: the window's place, and the context length."""
     for place, window_id in enumerate(window_ids):
-        if job.every_context_length:
+        if job.settings.every_context_length:
             yield from ((place, length) for length in job.context_lengths)
         else:
-            yield place, drawn_length(window_id, job.seed, job.context_lengths)
+            yield place, drawn_length(window_id, job.settings.seed, job.context_lengths)

@@ -26,12 +26,12 @@ _here: dict[str, Generator] = {}  # of this process, loaded by whichever worker 
 _loading = threading.Lock()
 
 
-class Generators:
+class GeneratorPool:
     """The generators of a job, loaded when they are first asked for."""
 
     def __init__(self, job: MiningJob):
         self.job = job
-        self.window = int(Store(job.windows).manifest.settings["window"])
+        self.window = int(Store(job.settings.windows).manifest.settings["window"])
         self.shared: dict[str, tuple[Any, Any]] = {}
 
     def get(self, number: int) -> Sampler:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 import schemas
 from pipeline.engines.sampling import Completions, request_seed
 from pipeline.mining.job import MiningJob, Unit, lengths_of
-from pipeline.models.language_model import RIGHT_TO_LEFT
 from pipeline.runtime.hashing import U64, mix
+from schemas.division import divide as divide
 
 DUPLICATES_FROM = 20  # tokens: shorter completions are often equal by chance
 SKETCH = 4096  # completions from which the share of duplicates is estimated; of fewer ones it is exact
@@ -52,7 +52,10 @@ def mine(windows: pa.Table, unit: Unit, job: MiningJob, direction: str, generato
         context, positive = divide(tokens[place], length, direction)
         contexts.append(context)
         positives.append(positive)
-    seeds = [request_seed(job.seed, window_ids[place], length) for place, length in zip(places, lengths, strict=True)]
+    seeds = [
+        request_seed(job.settings.seed, window_ids[place], length)
+        for place, length in zip(places, lengths, strict=True)
+    ]
     drawn = generator.sample(
         contexts, [len(positive) for positive in positives], [seed + unit.first for seed in seeds], unit.count
     )
@@ -71,14 +74,6 @@ def mine(windows: pa.Table, unit: Unit, job: MiningJob, direction: str, generato
     for name, column in columns.items():
         rows = rows.append_column(name, column)
     return rows.cast(schemas.NEGATIVES)
-
-
-def divide(tokens: np.ndarray, context_length: int, direction: str) -> tuple[np.ndarray, np.ndarray]:
-    """A window's context and its completion: the context is the window's end for a right-to-left generator."""
-    if direction == RIGHT_TO_LEFT:
-        cut = len(tokens) - context_length
-        return tokens[cut:], tokens[:cut]
-    return tokens[:context_length], tokens[context_length:]
 
 
 def count(rows: pa.Table) -> tuple[Counts, "Sketch"]:

@@ -19,8 +19,7 @@ from pipeline.text.documents import Rejected, read_documents
 from pipeline.text.survey import DIGEST_BYTES, Survey
 from pipeline.text.tokenizer import TextEncoder
 from pipeline.windows.cutting import Windows, document_name, shuffled_order, window_ids
-
-LEFT_TO_RIGHT = "left_to_right"  # where the context is empty, either direction says the same
+from schemas.division import LEFT_TO_RIGHT
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Pairing:
             "corpus": [corpus] * count,
             "split": [split] * count,
             "tokens": [self.real.tokens[place] for place in real],
-            "direction": [LEFT_TO_RIGHT] * count,
+            "direction": [LEFT_TO_RIGHT] * count,  # where the context is empty, either one says the same
             "context_length": [0] * count,
             "positive_log_p": [None] * count,
             "first_sample": [number // len(self.real) for number in numbers],

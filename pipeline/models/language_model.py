@@ -13,9 +13,10 @@ from pipeline.models.model_folder import ModelFolder, open_model_folder, quiet
 from pipeline.models.residual_lm import RalmConfig
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import load_tokenizer
+from schemas.division import DIRECTIONS as DIRECTIONS
+from schemas.division import LEFT_TO_RIGHT as LEFT_TO_RIGHT
+from schemas.division import RIGHT_TO_LEFT as RIGHT_TO_LEFT
 
-LEFT_TO_RIGHT, RIGHT_TO_LEFT = "left_to_right", "right_to_left"
-DIRECTIONS = (LEFT_TO_RIGHT, RIGHT_TO_LEFT)
 OWN = "residual_ebm_"  # begins the model types that are this project's own, which nobody else's engine knows
 
 

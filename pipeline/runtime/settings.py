@@ -32,13 +32,14 @@ def setting(
     most: float | None = None,
     commas: bool = False,
     flag: bool = True,
+    result: bool = False,
 ) -> Any:
     """A field of settings: its flag's help, the group that it is listed in, and the values that it may have.
 
-    One that is no flag (`flag=False`) is given from Python alone.
+    One that is no flag (`flag=False`) is given from Python alone. What is made depends on those with `result`.
     """
     told = {"help": help, "metavar": metavar, "choices": choices, "group": group, "least": least, "most": most}
-    metadata = told | {"commas": commas, "flag": flag}
+    metadata = told | {"commas": commas, "flag": flag, "result": result}
     return field(default=default, metadata=metadata) if default is not MISSING else field(metadata=metadata)
 
 
@@ -70,6 +71,10 @@ class Settings:
         if missing := [name for name, one in known.items() if one.default is MISSING and name not in values]:
             raise UserError(f"{source}: {missing[0]}: missing")
         return cls(**values)
+
+    def result(self) -> dict[str, Any]:
+        """The settings that what is made depends on."""
+        return {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.metadata.get("result")}
 
     def words(self) -> list[str]:
         """The flags that give these settings, those that are as by default left out."""

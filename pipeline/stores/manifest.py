@@ -37,8 +37,11 @@ class Record:
     @classmethod
     def of(cls, script: str, settings: Settings, result: dict[str, Any], beam: Sequence[str] = ()) -> "Record":
         """Of a script's run: its settings, and `result`, everything that what it makes depends on."""
-        call = {"stage": script, "settings": settings.to_json()}
-        return cls([script, *settings.words(), *beam], os.getcwd(), dict(json.loads(json.dumps(result))), call)
+        # Leave to replace what was there is not part of what was made, and is not to be used again.
+        called = {name: value for name, value in settings.to_json().items() if name != "overwrite"}
+        words = [word for word in settings.words() if word != "--overwrite"]
+        plain = dict(json.loads(json.dumps(result)))
+        return cls([script, *words, *beam], os.getcwd(), plain, {"stage": script, "settings": called})
 
 
 @dataclass(frozen=True)

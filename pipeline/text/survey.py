@@ -7,6 +7,7 @@ once, and so decides early whether a run can succeed. What it finds does not dep
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,18 @@ class Survey:
     def digest(self) -> str:
         """Of the whole file, as far as it is used."""
         return _digest(self.digests)
+
+    @property
+    def empty(self) -> int:
+        """Documents with no text in them."""
+        return sum(self.unused) - self.rejected
+
+    @property
+    def as_input(self) -> dict[str, Any]:
+        """As a manifest lists it."""
+        source = self.source
+        facts = {"file": source.url, "bytes": source.bytes, "modified": source.modified}
+        return facts | {"documents": self.documents, "digest": self.digest}
 
 
 def _digest(data: bytes) -> str:

@@ -4,7 +4,6 @@ Every element is a group of files, a bucket of digests or a shard, never a row. 
 after everything that they depend on: a step that finds its result does nothing, so a killed run continues.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -15,12 +14,9 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton
 
-from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import note
-from pipeline.stores.manifest import Manifest, write_manifest
-from pipeline.stores.shards import SHARDS, Shard, fingerprint, finished_shard, write_shard
-from pipeline.stores.writer import REJECTS, commit
+from pipeline.stores.shards import Shard, fingerprint
 from pipeline.text.documents import Source
 from pipeline.text.survey import (
     NOTHING,
@@ -35,7 +31,7 @@ from pipeline.text.survey import (
 from pipeline.windows.cutting import ORDERS, shard_start
 from pipeline.windows.job import WindowsJob
 from pipeline.windows.parts import Part, gather, orders_in
-from pipeline.windows.tokenise import Cut, tokenise
+from pipeline.windows.tokenise import TokenisedGroup, tokenise
 
 SHARD_ROWS = 8192
 GROUP_BYTES = 32 << 20
@@ -62,7 +58,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ShardPlan:
     """How the windows of all parts are divided into shards."""
 
     parts: list[Part]
@@ -137,27 +133,17 @@ def survey_group(group: tuple[int, list[Source]], job: WindowsJob) -> tuple[int,
     surveys = []
     for source in sources:
         surveys.append(survey_file(source))
-        note(job.work, "surveyed", number, sum(survey.characters for survey in surveys))
+        note(job.writer.work, "surveyed", number, sum(survey.characters for survey in surveys))
     return number, surveys
 
 
 def summarise(number: int, surveys: list[Survey]) -> Reading:
-    inputs = [
-        {
-            "file": survey.source.url,
-            "bytes": survey.source.bytes,
-            "modified": survey.source.modified,
-            "documents": survey.documents,
-            "digest": survey.digest,
-        }
-        for survey in surveys
-    ]
     return Reading(
-        inputs,
+        [survey.as_input for survey in surveys],
         [reject for survey in surveys for reject in survey.rejects],
         sum(survey.documents for survey in surveys),
         sum(survey.rejected for survey in surveys),
-        sum(sum(survey.unused) - survey.rejected for survey in surveys),
+        sum(survey.empty for survey in surveys),
         sum(survey.characters for survey in surveys),
     )
 
@@ -174,15 +160,15 @@ def check(readings: list[Reading], job: WindowsJob) -> Reading:
     )
     if job.inputs is not None and whole.contents != job.inputs:
         raise UserError(
-            f"--output {job.output}: the text has changed since this store was made, so its missing shards cannot be "
-            f"made again: bring back the old text, or make a new store with --overwrite"
+            f"--output {job.settings.output}: the text has changed since this store was made, so its missing shards "
+            f"cannot be made again: bring back the old text, or make a new store with --overwrite"
         )
-    check_rejects(whole.rejects, whole.rejected, whole.documents, job.max_reject_fraction)
-    note(job.work, "characters", 0, whole.characters)
+    check_rejects(whole.rejects, whole.rejected, whole.documents, job.settings.max_reject_fraction)
+    note(job.writer.work, "characters", 0, whole.characters)
     return whole
 
 
-def tokenise_group(group: tuple[int, dict[str, Any]], job: WindowsJob, checked: bool) -> Cut:
+def tokenise_group(group: tuple[int, dict[str, Any]], job: WindowsJob, checked: bool) -> TokenisedGroup:
     """One group of files; `checked` is only waited for: nothing is tokenised before all files were surveyed."""
     number, found = group
     (surveys,) = found["surveys"]
@@ -193,25 +179,25 @@ def repeats_of_bucket(bucket: int, found: Iterable[Any]) -> Iterator[tuple[int, 
     return find_repeats(found)
 
 
-def plan_shards(cuts: list[Cut], job: WindowsJob, reading: Reading) -> Plan:
+def plan_shards(groups: list[TokenisedGroup], job: WindowsJob, reading: Reading) -> ShardPlan:
     """Chooses the number of shards, and with a limit the last window's place in the shuffled order.
 
     From here on nothing can be wrong with the input: the output folder becomes this run's.
     """
-    parts = sorted((part for cut in cuts for part in cut.parts), key=lambda part: part.url)
-    windows = sum(cut.windows for cut in cuts)
+    parts = sorted((part for group in groups for part in group.parts), key=lambda part: part.url)
+    windows = sum(group.windows for group in groups)
     if not windows:
         raise UserError(
             f"--corpus {job.corpus}: no file is long enough for one window of {job.window} tokens: "
             f"give more text or a smaller --window"
         )
     kept, orders = windows, ORDERS
-    if job.limit is not None and job.limit < windows:
+    if job.settings.limit is not None and job.settings.limit < windows:
         smallest = np.empty(0, np.uint64)
         for part in parts:
-            smallest = np.sort(np.concatenate([smallest, orders_in(part)]))[: job.limit]
-        kept, orders = job.limit, int(smallest[-1]) + 1
-    shards = job.shards or -(-kept // SHARD_ROWS)
+            smallest = np.sort(np.concatenate([smallest, orders_in(part)]))[: job.settings.limit]
+        kept, orders = job.settings.limit, int(smallest[-1]) + 1
+    shards = job.settings.shards or -(-kept // SHARD_ROWS)
     row_bytes = max(4 * job.window, 32)
     if kept // shards * row_bytes > MOST_SHARD_BYTES:
         least = kept * row_bytes // MOST_SHARD_BYTES + 1
@@ -220,18 +206,18 @@ def plan_shards(cuts: list[Cut], job: WindowsJob, reading: Reading) -> Plan:
         "documents": reading.documents,
         "rejected": reading.rejected,
         "empty": reading.empty,
-        "repeated": sum(cut.repeated for cut in cuts),
-        "tokens": sum(cut.tokens for cut in cuts),
+        "repeated": sum(group.repeated for group in groups),
+        "tokens": sum(group.tokens for group in groups),
         "windows": windows,
     }
     contents = [digest for digest in reading.contents if digest != NOTHING]
-    note(job.work, "shards", 0, shards)
+    note(job.writer.work, "shards", 0, shards)
     stamp = fingerprint(job.rows_depend_on | {"inputs": contents, "shards": shards})
-    commit(job.output, job.tokenizer_folder, job.record)
-    return Plan(parts, kept, shards, orders, counts, stamp)
+    job.writer.claim(job.tokenizer_folder)
+    return ShardPlan(parts, kept, shards, orders, counts, stamp)
 
 
-def shard_runs(plan: Plan) -> Iterable[tuple[int, int]]:
+def shard_runs(plan: ShardPlan) -> Iterable[tuple[int, int]]:
     """Neighbouring shards, first and end, that are written together: each part is then opened once for all of them.
 
     As many as a worker can sort in memory, but enough runs for many workers.
@@ -241,46 +227,34 @@ def shard_runs(plan: Plan) -> Iterable[tuple[int, int]]:
     return [(first, min(first + together, plan.shards)) for first in range(0, plan.shards, together)]
 
 
-def write_shards(run: tuple[int, int], job: WindowsJob, plan: Plan) -> list[Shard]:
+def write_shards(run: tuple[int, int], job: WindowsJob, plan: ShardPlan) -> list[Shard]:
     """Writes a run of shards, except those that an earlier run wrote."""
-    done = {number: finished_shard(job.output, number, "windows", plan.stamp) for number in range(*run)}
+    done = {number: job.writer.shard(number, plan.stamp) for number in range(*run)}
     missing = [number for number, shard in done.items() if shard is None]
     if missing:
         starts = [shard_start(number, plan.shards, plan.orders) for number in range(missing[0], missing[-1] + 2)]
-        orders, rows = gather(plan.parts, starts[0], starts[-1], job.corpus, job.split, job.token_bytes)
+        orders, rows = gather(plan.parts, starts[0], starts[-1], job.corpus, job.settings.split, job.token_bytes)
         # `starts` can be 2^64, one more than the type holds: the last shard ends with the last row.
         edges = [*np.searchsorted(orders, np.array(starts[:-1], np.uint64)).tolist(), len(orders)]
 
         def put(number: int) -> Shard:
             first, end = edges[number - missing[0] :][:2]
-            return write_shard(job.output, number, rows[first:end], plan.stamp)
+            return job.writer.write(number, rows[first:end], plan.stamp)
 
         with ThreadPoolExecutor(WRITERS) as pool:  # compressing, hashing and waiting for the disk need no interpreter
             done |= dict(zip(missing, pool.map(put, missing), strict=True))
     return [shard for shard in done.values() if shard is not None]
 
 
-def finish(shards: list[Shard], job: WindowsJob, reading: Reading, plan: Plan) -> str:
+def finish(shards: list[Shard], job: WindowsJob, reading: Reading, plan: ShardPlan) -> str:
     """Writes the list of rejects, then the manifest, and removes the parts."""
-    if reading.rejects:
-        lines = "".join(json.dumps(asdict(reject)) + "\n" for reject in reading.rejects)
-        files.put(files.join(job.output, REJECTS, "documents.jsonl"), lines.encode())
-    written = {shard.file for shard in shards}
-    manifest = Manifest(
-        kind="windows",
-        shards=sorted(shards, key=lambda shard: (len(shard.file), shard.file)),  # 100000 comes after 99999
-        settings=job.record.settings,
+    job.writer.list_rejects(map(asdict, reading.rejects))
+    manifest = job.writer.finish(
+        shards,
         tokenizer=job.tokenizer,
         parent=None,
-        seed=job.seed,
-        command=job.record.command,
-        directory=job.record.directory,
+        seed=job.settings.seed,
         counts=plan.counts,
         inputs=reading.inputs,
     )
-    write_manifest(job.output, manifest)
-    for name in files.names_in(files.join(job.output, SHARDS)):
-        if f"{SHARDS}/{name}" not in written:  # left by a run of another text that ended before its manifest
-            files.remove(files.join(job.output, SHARDS, name))
-    files.remove(job.work)
     return manifest.digest

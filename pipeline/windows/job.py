@@ -3,43 +3,42 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.runtime import files
-from pipeline.stores.manifest import Record
-from pipeline.stores.writer import WORK
+from pipeline.stores.writer import StoreWriter
+from pipeline.windows.settings import WindowsSettings
 
 
 @dataclass(frozen=True)
 class WindowsJob:
-    """What every worker knows: the settings that the rows depend on, and where things are.
+    """What every worker knows: the settings, the store, and the tokenizer.
 
     `inputs` are the digests that the files must have if a damaged store is made whole, None for a new store.
     """
 
-    output: str
-    corpus: str
-    split: str
-    window: int
-    stride: int
-    seed: int
-    shards: int | None
-    limit: int | None
-    deduplicate: bool
-    max_reject_fraction: float
+    settings: WindowsSettings
+    writer: StoreWriter
     cut_documents: bool
     tokenizer: dict[str, Any]
     tokenizer_folder: str
     inputs: list[str] | None
-    record: Record
 
     @property
-    def work(self) -> str:
-        return files.join(self.output, WORK)
+    def corpus(self) -> str:
+        return str(self.settings.corpus)
+
+    @property
+    def window(self) -> int:
+        return int(self.settings.window or 0)
+
+    @property
+    def stride(self) -> int:
+        return int(self.settings.stride or 0)
 
     @property
     def rows_depend_on(self) -> dict[str, Any]:
-        """All but the text itself and the number of shards: file names, for one, are no part of a row."""
-        names = ("corpus", "split", "window", "stride", "seed", "limit", "deduplicate")
-        return {name: getattr(self, name) for name in names} | {"encoding": self.tokenizer["encoding"]}
+        """All but the text itself and the number of shards: how a file is read, for one, is no part of a row."""
+        result = self.settings.result()
+        kept = {name: result[name] for name in result if name not in ("shards", "text_field", "encoding")}
+        return kept | {"encoding": self.tokenizer["encoding"]}
 
     @property
     def token_bytes(self) -> int:

@@ -24,7 +24,7 @@ BATCH_CHARACTERS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Cut:
+class TokenisedGroup:
     """What tokenising one group of files came to."""
 
     parts: list[Part]
@@ -33,8 +33,9 @@ class Cut:
     repeated: int
 
 
-def tokenise(number: int, surveys: list[Survey], found: Iterable[Repeats], job: WindowsJob) -> Cut:
+def tokenise(number: int, surveys: list[Survey], found: Iterable[Repeats], job: WindowsJob) -> TokenisedGroup:
     """Cuts the windows of one group of files and writes them as parts, unless an earlier run did."""
+    settings = job.settings
     occurrences: list[dict[int, int]] = [{} for _ in surveys]
     for repeats in found:
         occurrences[repeats.file] |= dict(zip(repeats.documents.tolist(), repeats.occurrences.tolist(), strict=True))
@@ -43,16 +44,16 @@ def tokenise(number: int, surveys: list[Survey], found: Iterable[Repeats], job: 
         [survey.digest for survey in surveys],
         [sorted(file.items()) for file in occurrences],
     ]
-    folder = files.join(job.work, "parts", fingerprint({"depends": depends})[:32])
+    folder = files.join(job.writer.work, "parts", fingerprint({"depends": depends})[:32])
     done = files.join(folder, "done.json")
     if files.is_file(done):
         saved = json.loads(files.read(done))
         parts = [Part(files.join(folder, name), rows, size) for name, rows, size in saved["parts"]]
         if all(part.is_there() for part in parts):
-            return Cut(**saved | {"parts": parts})
+            return TokenisedGroup(**saved | {"parts": parts})
     counts = Counter(repeated=sum(map(len, occurrences)))
     encoder = encoder_of(job.tokenizer_folder, job.tokenizer["encoding"])
-    buffer = PartBuffer(job.corpus, job.split, job.seed, job.token_bytes, job.limit)
+    buffer = PartBuffer(job.corpus, settings.split, settings.seed, job.token_bytes, settings.limit)
     parts = []
 
     def flush() -> None:
@@ -60,7 +61,7 @@ def tokenise(number: int, surveys: list[Survey], found: Iterable[Repeats], job: 
 
     for survey, repeated in zip(surveys, occurrences, strict=True):
         batches = encode(document_chunks(survey, repeated, job), encoder, counts)
-        batches = reporting(batches, job.work, number, counts)
+        batches = reporting(batches, job.writer.work, number, counts)
         for windows in cut_windows(batches, job.window, job.stride, encoder.eos_token_id):
             counts["windows"] += len(windows.documents)
             buffer.add(windows)
@@ -68,10 +69,10 @@ def tokenise(number: int, surveys: list[Survey], found: Iterable[Repeats], job: 
                 flush()
     if buffer.rows:
         flush()
-    cut = Cut(parts, counts["windows"], counts["tokens"], counts["repeated"])
+    group = TokenisedGroup(parts, counts["windows"], counts["tokens"], counts["repeated"])
     names = [(part.url.rsplit("/", 1)[1], part.rows, part.bytes) for part in parts]
-    files.put(done, json.dumps(asdict(cut) | {"parts": names}).encode())
-    return cut
+    files.put(done, json.dumps(asdict(group) | {"parts": names}).encode())
+    return group
 
 
 @lru_cache(maxsize=1)
@@ -90,7 +91,7 @@ def document_chunks(survey: Survey, occurrences: dict[int, int], job: WindowsJob
             continue
         usable += 1
         occurrence = occurrences.get(usable, 0)
-        if occurrence and job.deduplicate:
+        if occurrence and job.settings.deduplicate:
             continue
         digest = survey.digests[usable * DIGEST_BYTES : (usable + 1) * DIGEST_BYTES]
         name = document_name(digest, occurrence)

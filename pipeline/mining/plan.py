@@ -1,0 +1,126 @@
+"""Which stores a mining run makes: one for every generator and sampling rule, each checked before an engine loads."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from pipeline.engines.choice import VLLM
+from pipeline.engines.sampling import NUCLEUS, Sampling
+from pipeline.mining.job import StoreJob
+from pipeline.mining.settings import MiningSettings
+from pipeline.models.language_model import LanguageModel, open_language_model
+from pipeline.runtime import files
+from pipeline.runtime.beam import beam_options, is_local, worker_processes
+from pipeline.runtime.errors import UserError
+from pipeline.stores.manifest import Record
+from pipeline.stores.writer import StoreWriter
+
+SCRIPT = "pipeline/mine_negatives.py"
+
+
+@dataclass(frozen=True)
+class WindowsFacts:
+    """What has to be known of the windows before they are read, or made; the digest only if they are there."""
+
+    path: str
+    settings: dict[str, Any]
+    tokenizer: dict[str, Any]
+    digest: str | None
+
+    @property
+    def window(self) -> int:
+        return int(self.settings["window"])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A generator with its rule, and the name of their store."""
+
+    generator: str
+    sampling: Sampling
+    name: str
+
+
+def find_stores(
+    settings: MiningSettings, windows: WindowsFacts, lengths: Sequence[int], beam: Sequence[str]
+) -> Iterator[StoreJob]:
+    """A store for every generator and rule; what does not fit the windows is refused."""
+    chosen = list(choices(settings))
+    outputs: set[str] = set()
+    for choice in chosen:
+        name, sampling = choice.generator, choice.sampling
+        model = open_language_model(name)
+        model.check_fits(windows.window, windows.tokenizer, windows.path)
+        output = settings.output if len(chosen) == 1 else files.join(settings.output, choice.name)
+        if output in outputs:
+            raise UserError(f"--generator {name}: two generators of the same name and rule would share {output}")
+        outputs.add(output)
+        description = describe_generator(model)
+        result = settings.result() | {
+            "corpus": windows.settings.get("corpus"),
+            "split": windows.settings.get("split"),
+            "window": windows.window,
+            "context_lengths": list(lengths),
+            "generator": description["digest"],
+            "direction": description["direction"],
+            "sampling": sampling.description,
+        }
+        alone = settings.of_one(name, sampling.rule, sampling.top_k, sampling.top_p, output)
+        writer = StoreWriter(output, Record.of(SCRIPT, alone, result, beam), "negatives")
+        yield StoreJob(writer, name, settings.engine, sampling, description)
+
+
+def describe_generator(model: LanguageModel) -> dict[str, Any]:
+    """What the manifest says of a generator, from which tables are labelled later."""
+    model.check_weights()
+    known = model.provenance
+    return {
+        "path": model.name,
+        "digest": model.weights_digest,
+        "architecture": known.get("preset") or model.config.model_type,
+        "training_corpus": known.get("corpus"),
+        "training_seed": known.get("seed"),
+        "direction": model.direction,
+    }
+
+
+def choices(settings: MiningSettings) -> Iterator[Choice]:
+    """Every generator with its rule: from the flags, or from a YAML list."""
+    if settings.generators:
+        yield from listed_choices(settings.generators, settings)
+        return
+    for name in settings.generator:
+        for rule in settings.rules:
+            sampling = Sampling(rule, settings.top_k, settings.top_p)
+            yield Choice(name, sampling, f"{os.path.basename(name.rstrip('/'))}-{rule}")
+
+
+def listed_choices(file: str, settings: MiningSettings) -> Iterator[Choice]:
+    try:
+        entries = yaml.safe_load(files.read(file))
+    except (OSError, yaml.YAMLError) as error:
+        raise UserError(f"--generators {file}: it cannot be read ({error})") from None
+    known = {"generator", "sampling", "top_k", "top_p", "name"}
+    for number, entry in enumerate(entries if isinstance(entries, list) and entries else [None], 1):
+        if not isinstance(entry, dict) or not isinstance(entry.get("generator"), str) or not entry.keys() <= known:
+            raise UserError(
+                f"--generators {file}: entry {number} is not a generator with, if wanted, "
+                f"{', '.join(sorted(known - {'generator'}))}"
+            )
+        rule = str(entry.get("sampling", "temperature"))
+        own = entry.get("name") or f"{os.path.basename(entry['generator'].rstrip('/'))}-{rule}"
+        try:
+            numbers = int(entry.get("top_k", settings.top_k)), float(entry.get("top_p", settings.top_p))
+        except (TypeError, ValueError):
+            raise UserError(f"--generators {file}: entry {number}: top_k and top_p are numbers") from None
+        yield Choice(entry["generator"], Sampling(rule, *numbers), str(own))
+
+
+def needs_sharing(stores: Sequence[StoreJob], beam: Sequence[str]) -> bool:
+    """Whether generators need processes of their own: several workers, or several vLLM engines."""
+    engines = {(store.generator, store.sampling.rule == NUCLEUS) for store in stores if store.engine == VLLM}
+    options = beam_options(beam)
+    return len(engines) > 1 or (is_local(options) and worker_processes(options) > 1)
