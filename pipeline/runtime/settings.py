@@ -179,8 +179,8 @@ def check_value(name: str, value: Any, told: Any) -> None:
             continue
         if choices is not None and each not in choices:
             raise UserError(f"--{name} {each}: one of {', '.join(map(str, choices))}")
-        if least is not None and most is not None and not least <= each <= most:
-            raise UserError(f"--{name} {each}: between {least} and {most}")
+        if (least, most) == (0, 1) and not least <= each <= most:
+            raise UserError(f"--{name} {each}: between 0 and 1")
         if least is not None and not each >= least:
             raise UserError(f"--{name} {each}: at least {least}")
         if most is not None and not each <= most:

@@ -17,13 +17,16 @@ from transformers import AutoTokenizer
 from pipeline import make_windows, verify_store
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
-from pipeline.stores.manifest import read_manifest
+from pipeline.stores import writer
+from pipeline.stores.manifest import Record, read_manifest
 from pipeline.stores.reader import Store
+from pipeline.stores.writer import StoreWriter
 from pipeline.text import tokenizer as tokenizer_module
 from pipeline.verify_store import verify
 from pipeline.windows import graph as windows_graph
 from pipeline.windows import tokenise
 from pipeline.windows.job import WindowsJob
+from pipeline.windows.settings import WindowsSettings
 from tests.conftest import DATA, command, free_port, run, serving, shard_bytes, words
 from tests.killing import storm, timed
 
@@ -295,7 +298,7 @@ def test_damaged_parts_of_a_killed_run_are_made_again(windows, texts, monkeypatc
 
     for damage in ("flip", "cut", "remove"):
         with monkeypatch.context() as patch:
-            patch.setattr(windows_graph, "commit", broken)
+            patch.setattr(StoreWriter, "claim", broken)
             with pytest.raises(RuntimeError, match="power cut"):
                 windows(texts / "*", output=damage)
         (part,) = Path(windows.folder, damage, ".work", "parts").rglob("*.parquet")
@@ -439,7 +442,7 @@ def test_a_full_disk_is_named_and_the_run_continues_when_there_is_room(texts, to
     limited = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))\n"  # stands for a disk with no more room
-        "from pipeline import make_windows, errors; errors.exit_with(make_windows.main)"
+        "from pipeline import make_windows; from pipeline.runtime import errors; errors.exit_with(make_windows.main)"
     )
     ended = subprocess.run([sys.executable, "-c", limited, *arguments], capture_output=True, text=True)
     assert ended.returncode == 2, ended.stderr
@@ -479,7 +482,7 @@ def test_work_that_was_done_is_not_done_again(windows, texts, monkeypatch):
     """A run that fails in its last step leaves its parts and shards; the next one only writes the manifest."""
     calls = Counter()
 
-    def counted(name, module=windows_graph):
+    def counted(name, module):
         original = getattr(module, name)
 
         def call(*arguments, **options):
@@ -491,10 +494,10 @@ def test_work_that_was_done_is_not_done_again(windows, texts, monkeypatch):
     def broken(*arguments):
         raise RuntimeError("power cut")
 
-    counted("write_shard")
+    counted("write_shard", writer)
     counted("cut_windows", tokenise)
     with monkeypatch.context() as patch:
-        patch.setattr(windows_graph, "write_manifest", broken)
+        patch.setattr(writer, "write_manifest", broken)
         with pytest.raises(RuntimeError, match="power cut"):
             windows(texts / "*")
     assert calls == {"write_shard": 3, "cut_windows": 6}
@@ -507,7 +510,8 @@ def test_text_that_changes_under_a_run_is_noticed(texts, tokenizer):
     from pipeline.text.documents import Source
     from pipeline.text.survey import survey_file
 
-    job = WindowsJob(*[None] * 8, False, 0, True, {}, "", None, None)
+    settings = WindowsSettings(input=("a.jsonl",), corpus="c", split="train", tokenizer=tokenizer, output="out")
+    job = WindowsJob(settings, StoreWriter("out", Record([], "", {}), "windows"), True, {}, "", None)
     lines = (texts / "a.jsonl").read_text().splitlines(keepends=True)
     for name, changed in (
         ("0.txt", "changed"),

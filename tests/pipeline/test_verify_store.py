@@ -186,7 +186,7 @@ def test_text_that_has_changed_does_not_replace_good_shards(windows, texts, over
     text = (texts / "0.txt").read_text()
     for changed in (text[::-1], text + "more"):
         (texts / "0.txt").write_text(changed)
-        with pytest.raises(UserError, match="the command ended with 2"):
+        with pytest.raises(UserError, match="making it again ended with 2"):
             main([str(store), "--repair"])
         assert shard_bytes(str(store)) == before
     (texts / "0.txt").write_text(text)
@@ -196,6 +196,6 @@ def test_text_that_has_changed_does_not_replace_good_shards(windows, texts, over
 def test_a_record_that_names_another_program_is_not_run(store):
     (store / "manifest.json").unlink()
     content = json.loads((store / "command.json").read_text())
-    (store / "command.json").write_text(json.dumps(content | {"command": ["antigravity.py"]}))
-    with pytest.raises(UserError, match=r"antigravity.py is no job that makes a store"):
+    (store / "command.json").write_text(json.dumps(content | {"call": {"stage": "antigravity.py", "settings": {}}}))
+    with pytest.raises(UserError, match=r"antigravity.py is no stage that makes a store"):
         main([str(store), "--repair"])

@@ -6,9 +6,12 @@ from scipy import stats
 import schemas
 from pipeline.engines.sampling import Completions, Sampling, request_seed
 from pipeline.mining.job import MiningJob, StoreJob, Unit, drawn_length
-from pipeline.mining.rows import SKETCH, Sketch, count, divide, list_hashes, mine
+from pipeline.mining.rows import SKETCH, Sketch, count, list_hashes, mine
+from pipeline.mining.settings import MiningSettings
 from pipeline.runtime.hashing import mix
 from pipeline.stores.manifest import Record
+from pipeline.stores.writer import StoreWriter
+from schemas.division import divide
 
 
 class Echo:
@@ -45,20 +48,11 @@ def windows(count: int, length: int = 40) -> pa.Table:
 
 
 def job(**changes) -> MiningJob:
-    store = StoreJob("out", "lm", "torch", Sampling(), {"direction": "left_to_right"}, Record([], "", {}))
-    settings = {
-        "windows": "w",
-        "stores": (store,),
-        "context_lengths": (10, 30),
-        "every_context_length": False,
-        "negatives": 3,
-        "samples_per_row": None,
-        "seed": 5,
-        "max_duplicate_fraction": 0.5,
-        "shared": False,
-        "run": "r",
-    }
-    return MiningJob(**settings | changes)
+    writer = StoreWriter("out", Record([], "", {}), "negatives")
+    store = StoreJob(writer, "lm", "torch", Sampling(), {"direction": "left_to_right"})
+    lengths = changes.pop("context_lengths", (10, 30))
+    settings = {"windows": "w", "generator": ("lm",), "output": "out", "negatives": 3, "seed": 5} | changes
+    return MiningJob(MiningSettings(**settings), (store,), lengths, shared=False, run="r")
 
 
 @pytest.mark.parametrize("direction", ["left_to_right", "right_to_left"])

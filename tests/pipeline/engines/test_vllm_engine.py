@@ -16,7 +16,7 @@ from pipeline.models.conv_lm import ConvConfig
 from pipeline.models.language_model import AutoModelForCausalLM, open_language_model
 from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import UserError
-from tests.pipeline.test_generator import save_model
+from tests.pipeline.engines.test_generator import save_model
 
 WINDOW = 127
 SIZES = {"vocabulary": 500, "n_embd": 64, "n_head": 2, "n_layer": 4, "n_positions": WINDOW + 1}
