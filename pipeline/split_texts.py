@@ -6,61 +6,66 @@ Each document is cut at ends of lines into pieces of about --piece characters, a
 says: 90 % to train.jsonl, 5 % to valid.jsonl, 5 % to test.jsonl. The same text is always divided in the same way.
 """
 
-import argparse
 import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from tqdm import tqdm
 
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.text.documents import FORMATS, Rejected, find_sources, read_documents
 
 SHARES = {"valid": 0.05, "test": 0.05}  # the rest is train
 
 
+@dataclass(frozen=True, kw_only=True)
+class SplitSettings(Settings):
+    """Which text is divided, into pieces of which size."""
+
+    input: tuple[str, ...] = setting(metavar="PATTERN", help="files of text. May be given several times")
+    output: str = setting(metavar="DIR", help="where the three files go")
+    piece: int = setting(4000, metavar="N", help="characters of a piece (default: 4000)", least=1)
+    format: str = setting("auto", choices=FORMATS, help="of the files (default: by name)")
+    text_field: str = setting("text", help="field or column that holds the text (default: text)")
+    encoding: str = setting("utf-8", help="of text and JSON files (default: utf-8)")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    sources = find_sources(options.input, "train", options.format, options.text_field, options.encoding)
+    settings = read_settings(SplitSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
+    counts = split_texts(settings)
+    print(f"texts {settings.output}")
+    for split in ("train", "valid", "test"):
+        print(f"  {split:<9} {counts[split]:,} pieces")
+    if counts["left_out"]:
+        print(f"  left out  {counts['left_out']:,} documents that cannot be read")
+    return 0
+
+
+def split_texts(settings: SplitSettings) -> dict[str, int]:
+    """Writes the three files; says how many pieces each has, and how many documents were left out."""
+    sources = find_sources(settings.input, "train", settings.format, settings.text_field, settings.encoding)
     found: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
     left_out = 0
     for source in tqdm(sources, unit=" files", dynamic_ncols=True, disable=None):
         for number, document in enumerate(read_documents(source)):
             try:
-                for place, piece in enumerate(cut(document, options.piece)):
+                for place, piece in enumerate(cut(document, settings.piece)):
                     found[split_of(piece)].append(json.dumps({"id": f"{source.url}:{number}:{place}", "text": piece}))
             except Rejected:
                 left_out += 1
     if empty := [split for split, lines in found.items() if not lines]:
         raise UserError(
-            f"--input {options.input[0]}: too little text, nothing of it fell to {empty[0]}: give more, or see --piece"
+            f"--input {settings.input[0]}: too little text, nothing of it fell to {empty[0]}: give more, or see --piece"
         )
     for split, lines in found.items():
-        files.put(files.join(options.output, f"{split}.jsonl"), ("\n".join(lines) + "\n").encode())
+        files.put(files.join(settings.output, f"{split}.jsonl"), ("\n".join(lines) + "\n").encode())
     counts = {split: len(lines) for split, lines in found.items()} | {"left_out": left_out}
-    files.put(files.join(options.output, "splits.json"), json.dumps(counts).encode())
-    print(f"texts {options.output}")
-    for split, lines in found.items():
-        print(f"  {split:<9} {len(lines):,} pieces")
-    if left_out:
-        print(f"  left out  {left_out:,} documents that cannot be read")
-    return 0
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    parser.add_argument(
-        "--input", action="append", required=True, metavar="PATTERN", help="files of text. May be given several times"
-    )
-    parser.add_argument("--output", required=True, metavar="DIR", help="where the three files go")
-    parser.add_argument("--piece", type=int, default=4000, metavar="N", help="characters of a piece (default: 4000)")
-    parser.add_argument("--format", choices=FORMATS, default="auto", help="of the files (default: by name)")
-    parser.add_argument("--text_field", default="text", help="field or column that holds the text (default: text)")
-    parser.add_argument("--encoding", default="utf-8", help="of text and JSON files (default: utf-8)")
-    return parser.parse_args(arguments)
+    files.put(files.join(settings.output, "splits.json"), json.dumps(counts).encode())
+    return counts
 
 
 def cut(document: Iterable[str], size: int) -> Iterator[str]:
@@ -87,4 +92,4 @@ def split_of(piece: str) -> str:
 
 
 if __name__ == "__main__":
-    exit_with(lambda: main(sys.argv[1:]))
+    exit_with(main)

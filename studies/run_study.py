@@ -9,7 +9,6 @@ from it (its script may ask for another folder first). Snakemake runs the jobs; 
 --executor slurm, --profile cluster, --keep-going.
 """
 
-import argparse
 import os
 import signal
 import subprocess
@@ -17,14 +16,15 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import psutil
 import yaml
 from tqdm import tqdm
 
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import Settings, read_known_settings, setting
 from studies.orchestration.study import ROOT, Job, Study, study_file
 
 SNAKEFILE = os.path.join(ROOT, "studies", "orchestration", "Snakefile")
@@ -35,20 +35,45 @@ LAST_WORDS = 8  # lines that a job's output ends with: our scripts say there wha
 ALWAYS = ["--nolock", "--rerun-incomplete", "--rerun-triggers", "mtime", "--quiet", "all"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class StudySettings(Settings):
+    """Which study is run, and where its results go."""
+
+    study: str = setting(metavar="FILE", help="what is made from what: a file, or demo, mini, paper")
+    output: str = setting(metavar="DIR", help="where stores, models and results go")
+    dry_run: bool = setting(False, help="print the commands, in order, and start none")
+    cores: int = setting(1, metavar="N", help="jobs at the same time (default: 1)", least=1)
+    set: tuple[str, ...] = setting((), metavar="NAME=VALUE", help="what ${NAME} in the study stands for")
+
+    def check(self) -> None:
+        for pair in self.set:
+            if "=" not in pair:
+                raise UserError(f"--set {pair}: NAME=VALUE is needed")
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return dict(pair.split("=", 1) for pair in self.set)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options, rest = parse(arguments)
-    options.study = study_file(options.study)
-    study = Study(options.study, options.output, options.set)
-    jobs = study.jobs()
-    if options.dry_run:
-        for job in jobs:
+    settings, rest = read_known_settings(StudySettings, sys.argv[1:] if arguments is None else arguments, __doc__)
+    if settings.dry_run:
+        for job in Study(study_file(settings.study), settings.output, settings.variables).jobs():
             print(job.shown)
-        return 0
+    else:
+        run_study(settings, rest)
+    return 0
+
+
+def run_study(settings: StudySettings, snakemake: Sequence[str] = ()) -> None:
+    """Runs what is left of a study; a job that does not end well is named, with its last words."""
+    study = Study(study_file(settings.study), settings.output, settings.variables)
+    jobs = study.jobs()
     left = forget_stale(study, jobs)
     print(f"{study.title}: {len(jobs)} jobs, {len(jobs) - len(left)} of them done before", flush=True)
     start = time.monotonic()
     if left:
-        run(options, rest, study, left)
+        run(settings, snakemake, study, left)
     missing = [job for job in jobs if not os.path.exists(marker(study.output, job))]
     if missing:
         # Those that began and did not end; if there is none, one that could have begun.
@@ -60,26 +85,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{log_of(study.output, failed)}, its command: {failed.shown}"
         )
     print(f"\n{jobs[-1].makes}: written, {(time.monotonic() - start) / 60:.1f} minutes for {len(left)} jobs")
-    return 0
-
-
-def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
-    parser = Parser(__doc__)
-    parser.add_argument(
-        "--study", required=True, metavar="FILE", help="what is made from what: a file, or demo, mini, paper"
-    )
-    parser.add_argument("--output", required=True, metavar="DIR", help="where stores, models and results go")
-    parser.add_argument("--dry_run", action="store_true", help="print the commands, in order, and start none")
-    parser.add_argument("--cores", type=int, default=1, metavar="N", help="jobs at the same time (default: 1)")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="what ${NAME} in the study stands for"
-    )
-    options, rest = parser.parse_known_args(arguments)
-    for pair in options.set:
-        if "=" not in pair:
-            raise UserError(f"--set {pair}: NAME=VALUE is needed")
-    options.set = dict(pair.split("=", 1) for pair in options.set)
-    return options, rest
 
 
 def marker(output: str, job: Job) -> str:
@@ -112,21 +117,21 @@ def forget_stale(study: Study, jobs: list[Job]) -> list[Job]:
     return left
 
 
-def run(options: argparse.Namespace, rest: list[str], study: Study, left: list[Job]) -> None:
+def run(settings: StudySettings, snakemake: Sequence[str], study: Study, left: list[Job]) -> None:
     """Runs what is left and shows it: which jobs are at work, and of each that ends, how long it took and what came."""
-    config = [f"study={os.path.abspath(options.study)}", f"output={options.output}"]
-    if options.set:
-        config.append(f"variables={yaml.safe_dump(options.set, default_flow_style=True, width=10**6).strip()}")
-    command = [sys.executable, "-m", "snakemake", "--snakefile", SNAKEFILE, "--cores", str(options.cores)]
+    config = [f"study={os.path.abspath(study.path)}", f"output={settings.output}"]
+    if settings.set:
+        config.append(f"variables={yaml.safe_dump(settings.variables, default_flow_style=True, width=10**6).strip()}")
+    command = [sys.executable, "-m", "snakemake", "--snakefile", SNAKEFILE, "--cores", str(settings.cores)]
     # With the interpreter and the launcher that belong to the one that runs this.
     path = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
     # Jobs side by side share the processors: each with threads for all of them would slow small networks tenfold.
-    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // options.cores))} if options.cores > 1 else {}
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // settings.cores))} if settings.cores > 1 else {}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: the jobs end too, and continue next time
     for job in left:
         files.remove(log_of(study.output, job))
     process = subprocess.Popen(
-        [*command, *ALWAYS, *rest, "--config", *config], env=threads | os.environ | {"PATH": path}
+        [*command, *ALWAYS, *snakemake, "--config", *config], env=threads | os.environ | {"PATH": path}
     )
     try:
         watch(process, study, left)

@@ -1,0 +1,1 @@
+"""Detection: real text or generated, with accuracies, grids and baselines."""

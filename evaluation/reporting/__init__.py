@@ -1,0 +1,1 @@
+"""The report: one page from all results, a section a module."""

@@ -13,10 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import schemas
-from pipeline.runtime.errors import UserError
 from pipeline.text.blocks import Block, cut_texts
-from pipeline.text.documents import Rejected, read_documents
-from pipeline.text.survey import DIGEST_BYTES, Survey
+from pipeline.text.survey import DIGEST_BYTES, Survey, read_again
 from pipeline.text.tokenizer import TextEncoder
 from pipeline.windows.cutting import Windows, document_name, shuffled_order, window_ids
 from schemas.division import LEFT_TO_RIGHT
@@ -82,7 +80,7 @@ def read_blocks(
     tokens: list[NDArray[np.int32]] = []
     for survey, names in zip(surveys, document_names(surveys), strict=True):
         offset = 0
-        for found in cut_texts(_unchanged(survey), encoder, block):
+        for found in cut_texts(texts_of(survey), encoder, block):
             read(found.characters)
             if isinstance(found, Block):
                 documents.append(str(names[found.text]))
@@ -116,24 +114,6 @@ def document_names(surveys: list[Survey]) -> list[list[str | None]]:
     return [found[place] for place in range(len(surveys))]
 
 
-def _unchanged(survey: Survey) -> Iterator[Iterator[str]]:
-    """A file's documents, as many as there were when it was surveyed."""
-    number = 0
-    for pieces in read_documents(survey.source):
-        number += 1
-        if number > survey.documents:
-            break
-        yield _readable(iter(pieces), survey) if not survey.unused[number - 1] else iter(())
-    if number != survey.documents:
-        raise _changed(survey)
-
-
-def _readable(pieces: Iterator[str], survey: Survey) -> Iterator[str]:
-    try:
-        yield from pieces
-    except Rejected:
-        raise _changed(survey) from None
-
-
-def _changed(survey: Survey) -> UserError:
-    return UserError(f"{survey.source.url}: it changed while it was being read: run the same command again")
+def texts_of(survey: Survey) -> Iterator[Iterator[str]]:
+    """A file's documents, as they were when it was surveyed; an empty one stands for each that cannot be used."""
+    return (document[1] if document else iter(()) for document in read_again(survey))

@@ -1,0 +1,1 @@
+"""Language models: their folders, and the two architectures that are not in transformers."""

@@ -98,6 +98,41 @@ def survey_file(source: Source) -> Survey:
     return Survey(source, len(unused), bytes(digests), bytes(unused), rejects, rejected, characters)
 
 
+def read_again(survey: Survey) -> Iterator[tuple[bytes, Iterator[str]] | None]:
+    """The documents of a surveyed file, each with its digest; None for one that cannot be used.
+
+    Text that is not what was surveyed is a UserError, at the latest when its document has been read to the end.
+    """
+    usable, number = 0, -1
+    for number, pieces in enumerate(read_documents(survey.source)):
+        if number >= survey.documents:
+            raise _changed(survey.source)
+        if survey.unused[number]:
+            yield None
+            continue
+        digest = survey.digests[usable * DIGEST_BYTES : (usable + 1) * DIGEST_BYTES]
+        usable += 1
+        yield digest, _unchanged(pieces, digest, survey.source)
+    if number + 1 != survey.documents:
+        raise _changed(survey.source)
+
+
+def _unchanged(pieces: Iterable[str], expected: bytes, source: Source) -> Iterator[str]:
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    try:
+        for piece in pieces:
+            digest.update(piece.encode())
+            yield piece
+    except Rejected:
+        raise _changed(source) from None
+    if digest.digest() != expected:
+        raise _changed(source)
+
+
+def _changed(source: Source) -> UserError:
+    return UserError(f"{source.url}: it changed while it was being read: run the same command again")
+
+
 def check_rejects(rejects: list[Reject], rejected: int, documents: int, most: float) -> None:
     """Stops a run that would leave out more than the share `most` of its documents."""
     if rejected > most * documents:

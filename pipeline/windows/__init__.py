@@ -1,0 +1,1 @@
+"""Windows: tokens cut at a stride, from documents to shuffled shards, as a Beam graph."""

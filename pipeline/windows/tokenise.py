@@ -1,6 +1,5 @@
 """The one expensive step from text to windows: files are tokenised, cut, and written as parts."""
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -9,11 +8,9 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 from pipeline.runtime import files
-from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import note
 from pipeline.stores.shards import fingerprint
-from pipeline.text.documents import Rejected, Source, read_documents
-from pipeline.text.survey import DIGEST_BYTES, Repeats, Survey
+from pipeline.text.survey import Repeats, Survey, read_again
 from pipeline.text.tokenizer import TextEncoder, chunks, load_tokenizer
 from pipeline.windows.cutting import cut_windows, document_name
 from pipeline.windows.job import WindowsJob
@@ -83,38 +80,18 @@ def encoder_of(folder: str, encoding: str) -> TextEncoder:
 
 def document_chunks(survey: Survey, occurrences: dict[int, int], job: WindowsJob) -> Iterator[tuple[str, str]]:
     """The text of one file's usable documents, in chunks, each with its document's name."""
-    usable, number = -1, -1
-    for number, pieces in enumerate(read_documents(survey.source)):
-        if number >= survey.documents:
-            raise _changed(survey.source)
-        if survey.unused[number]:
+    usable = -1
+    for document in read_again(survey):
+        if document is None:
             continue
         usable += 1
         occurrence = occurrences.get(usable, 0)
         if occurrence and job.settings.deduplicate:
             continue
-        digest = survey.digests[usable * DIGEST_BYTES : (usable + 1) * DIGEST_BYTES]
+        digest, pieces = document
         name = document_name(digest, occurrence)
-        for chunk in chunks(_unchanged(pieces, digest, survey.source), job.cut_documents):
+        for chunk in chunks(pieces, job.cut_documents):
             yield name, chunk
-    if number + 1 != survey.documents:
-        raise _changed(survey.source)
-
-
-def _unchanged(pieces: Iterable[str], expected: bytes, source: Source) -> Iterator[str]:
-    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    try:
-        for piece in pieces:
-            digest.update(piece.encode())
-            yield piece
-    except Rejected:
-        raise _changed(source) from None
-    if digest.digest() != expected:
-        raise _changed(source)
-
-
-def _changed(source: Source) -> UserError:
-    return UserError(f"{source.url}: it changed while it was being read: run the same command again")
 
 
 def reporting(batches: Iterator[Batch], work: str, number: int, counts: Counter[str]) -> Iterator[Batch]:

@@ -1,0 +1,1 @@
+"""Studies as graphs of commands, and every command by its name."""

@@ -1,0 +1,1 @@
+"""Data: rows of stores in training order, as batches of tensors."""

@@ -1,0 +1,1 @@
+"""Energy models: presets, networks, first weights, inputs, objectives, folders."""

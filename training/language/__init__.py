@@ -1,0 +1,1 @@
+"""Language models to train: presets and the objective."""

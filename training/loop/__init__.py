@@ -1,0 +1,1 @@
+"""The loop that every training runs: recipe, ranks, steps, checkpoints, log."""

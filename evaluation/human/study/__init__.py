@@ -1,0 +1,1 @@
+"""A study's file: its design, sources, votes, and what they say."""
