@@ -7,21 +7,21 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 
-logging.disable(logging.WARNING)  # importing Beam warns of cloud libraries that a laptop does not need
-import apache_beam as beam  # noqa: E402
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions  # noqa: E402
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner  # noqa: E402
-from apache_beam.runners.runner import create_runner  # noqa: E402
-from apache_beam.transforms.environments import SubprocessSDKEnvironment  # noqa: E402
+from pipeline.runtime.command_line import Parser
+from pipeline.runtime.errors import UserError, user_error_in
+from pipeline.runtime.quiet import without_log
 
-from pipeline.runtime.command_line import Parser  # noqa: E402
-from pipeline.runtime.errors import UserError, user_error_in  # noqa: E402
-
-logging.disable(logging.NOTSET)
+with without_log(logging.WARNING):  # importing Beam warns of cloud libraries that a laptop does not need
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    from apache_beam.runners.runner import create_runner
+    from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 
 def beam_options(arguments: Sequence[str]) -> PipelineOptions:
     """Beam's options from what is left of a command line; an option that Beam does not know is a UserError."""
+    # Beam itself ignores what it does not know. Which options there are is known to no public function of its.
     parser = Parser(add_help=False)
     for owner in {cls.__name__: cls for cls in PipelineOptions.__subclasses__()}.values():
         owner._add_argparse_args(parser)

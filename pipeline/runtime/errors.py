@@ -30,7 +30,7 @@ def user_error_in(error: BaseException) -> UserError | None:
     """What a Beam worker found wrong, found again in the text of the runner's own exception."""
     text = str(error).partition(" [while running")[0]
     if isinstance(error, UserError):
-        return UserError(text)
+        return _as_it_was_said(type(error), text)
     if isinstance(error, OSError):
         return Obstructed(text)
     if (ours := _raised_elsewhere(str(error))) is not None:
@@ -49,8 +49,13 @@ def _raised_elsewhere(traceback: str) -> UserError | None:
     found = re.search(rf"(?<![\w.])(?P<kind>{names}): (?P<line>.+?)(?: \[while running|\n|$)", traceback)
     if found is None:
         return None
-    error = kinds[found["kind"]].__new__(kinds[found["kind"]])
-    Exception.__init__(error, found["line"])  # as it was said: a kind may add to its message when it is made
+    return _as_it_was_said(kinds[found["kind"]], found["line"])
+
+
+def _as_it_was_said(kind: type[UserError], line: str) -> UserError:
+    """An error with a whole message: a kind may add to its own when it is made."""
+    error = kind.__new__(kind)
+    Exception.__init__(error, line)
     return error
 
 
