@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 
 import schemas
 from evaluation import score as score_job
-from evaluation.joint.scorers import EnergyScorer, score
+from evaluation.joint.scorers import EnergyScorer, score_rows
 from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
@@ -109,7 +109,7 @@ def test_samples_in_chunks_have_their_real_window_once(stores, generators, energ
 def test_batches_of_any_size_give_the_same_energies(size, negatives, energies):
     rows = negatives.valid.take(range(30))
     folder = open_energy_model(energies["unit-nano"])
-    found = [score(rows, EnergyScorer(folder, batch))["energy"].to_numpy() for batch in (size, 1000)]
+    found = [score_rows(rows, EnergyScorer(folder, batch))["energy"].to_numpy() for batch in (size, 1000)]
     assert np.allclose(*found, atol=1e-5)
 
 
@@ -131,7 +131,7 @@ def test_texts_of_any_length_without_log_probabilities(energies):
         }
     ).cast(schemas.NEGATIVES)
     folder = open_energy_model(energies["bit-nano"])
-    found = score(table, EnergyScorer(folder)).to_pylist()
+    found = score_rows(table, EnergyScorer(folder)).to_pylist()
     model = folder.load()
     texts = [[1, 2, 3], [4, 5, 6, 7], [4, 5], [1, 2, 3]]
     for row, text in zip(found, texts, strict=True):
