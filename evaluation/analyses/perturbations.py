@@ -39,8 +39,8 @@ from evaluation.analyses.inputs import (
     store_of,
 )
 from evaluation.joint.scorers import Scorer
+from evaluation.results.cache import ResultCache
 from evaluation.results.figures import BASE, INK, JOINT, panels, styled
-from evaluation.results.kept import Kept
 from pipeline.engines.sampling import request_seed
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
@@ -92,7 +92,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def all_changes(store: Store, scorers: dict[str, Scorer], options: argparse.Namespace, stamp: str) -> list[Changes]:
     """Window by window; those of a run that was killed are not computed again."""
-    kept = Kept(files.join(options.output, KEPT))
+    kept = ResultCache(files.join(options.output, KEPT))
     size = int(store.manifest.tokenizer["vocabulary_size"])
     if size < 2:
         raise UserError(f"{store.path}: a vocabulary of one token has no other to take its place")

@@ -34,8 +34,8 @@ from evaluation.analyses.analysis import (
 from evaluation.analyses.inputs import JointSamples, Tokens, described, energy_of, language_model_of, samples_of
 from evaluation.joint.exact import next_log_probs
 from evaluation.joint.model import JointModel
+from evaluation.results.cache import ResultCache
 from evaluation.results.figures import INK, JOINT, panels, styled
-from evaluation.results.kept import Kept
 from pipeline.engines.sampling import Sampling, request_seed
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
@@ -131,7 +131,7 @@ def probabilities(
     points: Sequence[Point], joint: JointModel, options: argparse.Namespace, stamp: str
 ) -> list[tuple[NDArray[np.int64], Numbers, Numbers]]:
     """For each point the candidates, and log P of each under the base and the joint model, over all candidates."""
-    kept = Kept(files.join(options.output, KEPT))
+    kept = ResultCache(files.join(options.output, KEPT))
     found = []
     for point in tqdm(points, unit=" points", dynamic_ncols=True, disable=None):
         seed = request_seed(options.seed, point.window_id, len(point.before))

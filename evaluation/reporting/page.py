@@ -33,7 +33,8 @@ SECTIONS = (
 def page(found: Findings, title: str, inputs: Sequence[str], code_version: str) -> str:
     """One HTML file that needs nothing else: whatever was found, and the names of what was not."""
     style, script = (
-        resources("evaluation.reporting").joinpath("templates", name).read_text("utf-8") for name in ("report.css", "report.js")
+        resources("evaluation.reporting").joinpath("templates", name).read_text("utf-8")
+        for name in ("report.css", "report.js")
     )
     sections: list[Section] = [section(found) for section in SECTIONS]
     environment = Environment(

@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM
 
 from evaluation import score
 from evaluation.joint.bounds import joint_perplexity
-from evaluation.results.kept import Kept
+from evaluation.results.cache import ResultCache
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
 from tests.conftest import command
@@ -203,11 +203,11 @@ def test_a_killed_run_continues_to_the_same_figures(world, tmp_path):
 
 
 def test_what_took_long_is_not_computed_again(tmp_path):
-    kept = Kept(str(tmp_path / "kept.json"))
+    kept = ResultCache(str(tmp_path / "kept.json"))
     assert kept.get("a", lambda: 1) == 1
     kept.save()
-    again = Kept(str(tmp_path / "kept.json"))
+    again = ResultCache(str(tmp_path / "kept.json"))
     assert again.get("a", lambda: 2) == 1
     assert again.get("b", lambda: [3, 4]) == [3, 4]
     (tmp_path / "kept.json").write_text("{broken")
-    assert Kept(str(tmp_path / "kept.json")).get("a", lambda: 5) == 5
+    assert ResultCache(str(tmp_path / "kept.json")).get("a", lambda: 5) == 5
