@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from evaluation.joint.scorers import EnergyScorer, LikelihoodScorer, Scorer
-from evaluation.sample_joint import RESULT
 from pipeline.models.language_model import RIGHT_TO_LEFT, LanguageModel, open_language_model
 from pipeline.models.model_folder import ModelFolder
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import MANIFEST, read_record
 from pipeline.stores.reader import Store
+from schemas.results import SAMPLES_FILE
 from training.energy.folder import EnergyFolder, open_energy_model
 from training.energy.inputs import Sequences, pad
 
@@ -118,7 +118,7 @@ class JointSamples:
 
 def samples_of(path: str) -> JointSamples:
     """The folder that evaluation/sample_joint.py made."""
-    url, record = files.join(path, RESULT), read_record(path)
+    url, record = files.join(path, SAMPLES_FILE), read_record(path)
     if not files.is_file(url) or record is None:
         raise UserError(f"{path}: no samples of a joint model there: {MADE_BY['samples'].format(path)}")
     content = files.read(url)

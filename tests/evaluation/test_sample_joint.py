@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import chisquare
 
 from evaluation import sample_joint
-from evaluation.joint.model import Drawn, JointModel, resample
+from evaluation.joint.model import Draw, JointModel, resample
 from pipeline.engines.sampling import Sampling, request_seed, uniform
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
@@ -132,7 +132,7 @@ def test_text_in_text_out(world):
 
 
 def test_one_dominating_sample_is_worth_one():
-    assert Drawn(np.zeros((3, 1), np.int32), np.array([-800.0, 0.0, 5.0]), 0).effective_samples == pytest.approx(1)
+    assert Draw(np.zeros((3, 1), np.int32), np.array([-800.0, 0.0, 5.0]), 0).effective_samples == pytest.approx(1)
     assert resample(np.array([-1e5, 0.0, -1e5]), 0.999) == 1
     assert resample(np.array([0.0, 0.0]), 1 - 2**-53) == 1
 

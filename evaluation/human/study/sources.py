@@ -13,8 +13,8 @@ from pipeline.stores.manifest import read_record
 from pipeline.stores.reader import Store
 from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.tokenizer import load_tokenizer
+from schemas.results import SAMPLES_FILE
 
-SAMPLES = "samples.parquet"
 LABELS = {"base": "base LM", "chosen": "joint", "real": "human", "best": "lowest energy", "worst": "highest energy"}
 
 
@@ -87,9 +87,9 @@ def divided(given: str) -> tuple[str, str]:
 
 
 def read_samples(flag: str, path: str) -> pa.Table:
-    url = path if path.endswith(".parquet") else files.join(path, SAMPLES)
+    url = path if path.endswith(".parquet") else files.join(path, SAMPLES_FILE)
     if not files.is_file(url):
-        raise UserError(f"{flag} {path}: no {SAMPLES} in it: evaluation/sample_joint.py makes one")
+        raise UserError(f"{flag} {path}: no {SAMPLES_FILE} in it: evaluation/sample_joint.py makes one")
     record = None if path.endswith(".parquet") else read_record(path)
     if record is not None and record.settings.get("direction") == "right_to_left":
         raise UserError(f"{flag} {path}: of a right-to-left generator, whose completions come before their context")
