@@ -1,4 +1,7 @@
-"""What analyses read: stores, models, samples of the joint model. What is missing is named with what makes it."""
+"""What analyses read: stores, models, samples of the joint model, and the settings that name them.
+
+What is missing is named with the command that makes it.
+"""
 
 import hashlib
 import io
@@ -17,6 +20,7 @@ from pipeline.models.language_model import RIGHT_TO_LEFT, LanguageModel, open_la
 from pipeline.models.model_folder import ModelFolder
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.settings import setting
 from pipeline.stores.manifest import MANIFEST, read_record
 from pipeline.stores.reader import Store
 from schemas.results import SAMPLES_FILE
@@ -32,6 +36,30 @@ MADE_BY = {
     "language": "deepspeed training/train_lm.py --preset NAME --train WINDOWS --valid WINDOWS --output {}",
 }
 Tokens = NDArray[np.int32]
+
+
+def energy_setting(help: str = "an energy model") -> Any:
+    return setting(help=help, metavar="DIR_OR_NAME")
+
+
+def generator_setting(help: str = "the language model") -> Any:
+    return setting(help=help, metavar="DIR_OR_NAME")
+
+
+def samples_setting() -> Any:
+    return setting(help="made by evaluation/sample_joint.py", metavar="DIR")
+
+
+def store_setting(help: str = "negatives") -> Any:
+    return setting(help=help, metavar="STORE")
+
+
+def limit_setting(default: int) -> Any:
+    return setting(default, help=f"the first N windows (default: {default})", metavar="N", least=1)
+
+
+def seed_setting(of: str) -> Any:
+    return setting(0, help=f"of {of} (default: 0)")
 
 
 def store_of(path: str, kind: str) -> Store:
@@ -67,14 +95,6 @@ def energies_of(windows: Sequence[Tokens], scorer: Scorer) -> NDArray[np.float64
     """Of windows of any length that have nothing in common."""
     padded = pad(windows)
     return scorer.energies(Sequences(padded.ids[None], padded.lengths[None]), 0)[0]
-
-
-def described(flag: str, source: "Store | ModelFolder | JointSamples") -> dict[str, str]:
-    """An input as analysis.json lists it."""
-    if isinstance(source, ModelFolder):
-        return {"option": flag, "path": source.name, "digest": source.weights_digest}
-    digest = source.manifest.digest if isinstance(source, Store) else source.digest
-    return {"option": flag, "path": source.path, "digest": digest}
 
 
 @dataclass(frozen=True)
@@ -114,6 +134,17 @@ class JointSamples:
         """Refuses another generator or energy than the one these samples come from."""
         if model.weights_digest != self.settings[role]:
             raise UserError(f"--{role} {model.name}: the samples of {self.path} are another model's")
+
+
+Input = Store | ModelFolder | JointSamples
+
+
+def describe_input(option: str, given: Input) -> dict[str, str]:
+    """An input as analysis.json lists it."""
+    if isinstance(given, ModelFolder):
+        return {"option": option, "path": given.name, "digest": given.weights_digest}
+    digest = given.manifest.digest if isinstance(given, Store) else given.digest
+    return {"option": option, "path": given.path, "digest": digest}
 
 
 def samples_of(path: str) -> JointSamples:
