@@ -136,10 +136,10 @@ def test_bad_texts_are_flagged_and_all_others_scored(energies, tmp_path, capsys)
         "2": "not JSON, at ",
         "4": "invalid UTF-8 (see --encoding), at ",
         "70": "no text",
-        "6": "not a JSON object, at ",
-        "80": "no text in field 'text' (see --text_field), at ",
-        "90": "no text in field 'text' (see --text_field), at ",
-        "9": "no text in UTF-8 (a lone surrogate), at ",
+        "6": "no text in field 'text' (it has: list; see --text_field), at ",
+        "80": "no text in field 'text' (it has: id, body; see --text_field), at ",
+        "90": "no text in field 'text' (it has: id, text; see --text_field), at ",
+        "9": "invalid UTF-8 (a lone surrogate), at ",
     }
     assert {id for _, id in problems} == expected.keys()
     assert all(problem.startswith(expected[id]) for (_, id), problem in problems.items())
