@@ -25,14 +25,14 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Source:
+class CompletionSet:
     """Completions by window id, and what to call them in a table."""
 
     label: str
     passages: dict[str, Passage]
 
 
-def read_source(flag: str, given: str) -> Source:
+def read_completions(flag: str, given: str) -> CompletionSet:
     """`FOLDER:TEXT`: samples that sample_joint.py made (or one .parquet file), and which of their texts."""
     path, text = divided(given)
     table = read_samples(flag, path)
@@ -46,14 +46,14 @@ def read_source(flag: str, given: str) -> Source:
     if repeated:
         raise UserError(f"{flag} {given}: there are several rows with the window_id {repeated[0]!r}")
     passages = {name: Passage(context, completion) for name, context, completion in rows}
-    return Source(LABELS.get(text, text), passages)
+    return CompletionSet(LABELS.get(text, text), passages)
 
 
-def read_gold(given: str, lengths: Callable[[], dict[str, int]], wanted: int) -> Source:
+def read_gold(given: str, lengths: Callable[[], dict[str, int]], wanted: int) -> CompletionSet:
     """Real completions: samples' real ones, or those of a windows store, where `lengths` gives contexts' tokens."""
     if not files.is_file(files.join(given, "manifest.json")):
         path, text = divided(given)
-        return read_source("--gold", f"{path}:{text or 'real'}")
+        return read_completions("--gold", f"{path}:{text or 'real'}")
     store = Store(given, kind="windows")
     encoder = load_tokenizer(files.join(store.path, TOKENIZER_FOLDER))
     known = lengths()
@@ -69,7 +69,7 @@ def read_gold(given: str, lengths: Callable[[], dict[str, int]], wanted: int) ->
             missing.discard(name)
         if not missing and others >= wanted:
             break
-    return Source(LABELS["real"], passages)
+    return CompletionSet(LABELS["real"], passages)
 
 
 def context_lengths(flag: str, given: str) -> dict[str, int]:

@@ -21,7 +21,7 @@ from evaluation.human import prepare
 from evaluation.human.site.app import create_app
 from evaluation.human.site.guards import Pace
 from evaluation.human.site.links import Rater, find_rater
-from evaluation.human.study.file import Study
+from evaluation.human.study.file import StudyFile
 from tests.conftest import command, free_port, serving
 
 SUBJECTS = ["harbour", "council", "orchard", "library", "railway", "museum", "bakery", "island", "theatre", "river"]
@@ -63,7 +63,7 @@ class Prepared:
 
     def __init__(self, path: Path, overview: str):
         self.path = path
-        self.study = Study(str(path))
+        self.study = StudyFile(str(path))
         with open(f"{path}.links.csv", encoding="utf-8") as file:
             self.links = [row["link"] for row in csv.DictReader(file)]
         self.overview = overview
@@ -126,7 +126,7 @@ def served(path: Path, *flags: str) -> Iterator[str]:
 def served_here(path: Path, of_raters: int = 120, of_strangers: int = 60) -> Iterator[str]:
     """The same server in a thread of this process, which starts at once."""
     port = free_port()
-    app = create_app(Study(str(path)), Pace(of_raters, of_strangers))
+    app = create_app(StudyFile(str(path)), Pace(of_raters, of_strangers))
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()

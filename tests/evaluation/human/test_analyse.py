@@ -12,7 +12,7 @@ from scipy.stats import binom, binomtest
 from evaluation.human import analyse
 from evaluation.human.site.assignment import page_for
 from evaluation.human.site.ballots import receive, start
-from evaluation.human.study.outcome import Tally, Vote, agreement, rate, tallies
+from evaluation.human.study.outcome import Preference, Tally, agreement, rate, tallies
 from evaluation.reporting.shapes import HUMAN
 from pipeline.runtime.errors import UserError
 from tests.evaluation.human.conftest import Prepared
@@ -122,14 +122,14 @@ def test_ties_and_items_without_votes():
     assert rate(known, "<").rate == 0.5
     assert rate(known, "≤").rate == 0.75
     assert rate([], "<") is None
-    votes = [Vote("r", "one", True), Vote("r", "two", True, counts=False)]
+    votes = [Preference("r", "one", True), Preference("r", "two", True, counts=False)]
     assert tallies(votes) == {"one": Tally(0, 1)}
 
 
 def test_agreement_where_it_is_known():
-    def votes(*rows: str) -> list[Vote]:
+    def votes(*rows: str) -> list[Preference]:
         return [
-            Vote(f"r{rater}", f"i{item}", mark == "2")
+            Preference(f"r{rater}", f"i{item}", mark == "2")
             for rater, row in enumerate(rows)
             for item, mark in enumerate(row)
             if mark != "."
