@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 from evaluation.detection.detector import Detection, Detector
 from evaluation.detection.summary import GENERATED, REAL, accuracies, in_words, shares
-from evaluation.detection.texts import Input, find_texts, read_texts, whole_texts
+from evaluation.detection.texts import LabelledFile, find_texts, read_texts, whole_texts
 from evaluation.detection.tfidf import Tfidf, train_tfidf
 from evaluation.results.json_file import write_json
 from evaluation.results.words import spread
@@ -122,21 +122,21 @@ def detect(settings: DetectSettings) -> tuple[pa.Table, dict[str, Any]]:
     return rows, result
 
 
-def find_inputs(settings: DetectSettings) -> list[Input]:
+def find_inputs(settings: DetectSettings) -> list[LabelledFile]:
     """All files, each once: those of --real, of --generated, of --input."""
-    found: dict[str, Input] = {}
+    found: dict[str, LabelledFile] = {}
     for flag, label in (("real", REAL), ("generated", GENERATED), ("input", None)):
         for source in find_texts(flag, getattr(settings, flag), settings.text_field, settings.encoding):
             name = files.identity(source.url)
             if name in found:
                 raise UserError(f"--{flag} {source.url}: it is among the texts of --{found[name].label or 'input'} too")
-            found[name] = Input(source, label)
+            found[name] = LabelledFile(source, label)
     if files.identity(settings.output) in found:
         raise UserError(f"--output {settings.output}: it is one of the texts: choose another file")
     return list(found.values())
 
 
-def score_texts(inputs: list[Input], detector: Detector) -> pa.Table:
+def score_texts(inputs: list[LabelledFile], detector: Detector) -> pa.Table:
     """A row for every text, in the order of the files."""
     sizes = [input.source.bytes for input in inputs]
     plain = not any(input.source.url.endswith((".gz", ".zst", ".parquet")) for input in inputs)
@@ -160,7 +160,7 @@ def noting_ids(source: Source, ids: list[str]) -> Iterator[Iterable[str]]:
         yield text.pieces
 
 
-def add(columns: dict[str, list[Any]], input: Input, found: Detection) -> None:
+def add(columns: dict[str, list[Any]], input: LabelledFile, found: Detection) -> None:
     columns["file"].append(input.source.url)
     columns["label"].append(input.label)
     for name in ("score", "probability", "blocks", "tokens", "short", "problem"):
@@ -190,7 +190,7 @@ def train_baseline(settings: DetectSettings) -> Tfidf:
     return trained
 
 
-def baseline_scores(inputs: list[Input], baseline: Tfidf, problems: pa.ChunkedArray) -> pa.Array:
+def baseline_scores(inputs: list[LabelledFile], baseline: Tfidf, problems: pa.ChunkedArray) -> pa.Array:
     """The baseline's scores of the same texts, null where there is a problem."""
     texts = (text for input in inputs for text in whole_texts(input.source))
     found: list[float] = []

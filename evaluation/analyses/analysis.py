@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from evaluation.analyses.inputs import Input, describe_input
+from evaluation.analyses.inputs import AnalysisInput, describe_input
 from evaluation.results.figures import saved
 from evaluation.results.json_file import write_json
 from pipeline.runtime import files
@@ -52,7 +52,9 @@ def run(kind: type[S], analyse: Callable[[S], Analysis], arguments: Sequence[str
     return 0
 
 
-def origin_of(settings: AnalysisSettings, inputs: Mapping[str, Input | list[Input]], **more: Any) -> dict[str, Any]:
+def origin_of(
+    settings: AnalysisSettings, inputs: Mapping[str, AnalysisInput | list[AnalysisInput]], **more: Any
+) -> dict[str, Any]:
     """What the numbers come from: inputs by the setting that named each, all other settings, and what more is said."""
     lists = {name: given if isinstance(given, list) else [given] for name, given in inputs.items()}
     others = {name: value for name, value in settings.to_json().items() if name not in {*inputs, "output"}}

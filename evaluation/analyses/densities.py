@@ -34,7 +34,7 @@ Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredContext:
     """One context: log P_phi and energy of its real completion, (), and of its samples, (n,)."""
 
     window_id: str
@@ -91,7 +91,7 @@ def values_of(samples: Store, scored: Store, seed: int) -> tuple[dict[str, Any],
     return values, sorted(set(sentences))
 
 
-def scored_contexts(samples: Store, scored: Store) -> Iterator[list[Scored]]:
+def scored_contexts(samples: Store, scored: Store) -> Iterator[list[ScoredContext]]:
     """All contexts, those of one shard of windows at a time: a window's samples may be in several, in succession."""
     drawn = int(samples.manifest.settings["negatives"])
     chunks = -(-drawn // int((samples.manifest.sampling or {})["samples_per_row"]))
@@ -108,12 +108,12 @@ def scored_contexts(samples: Store, scored: Store) -> Iterator[list[Scored]]:
         firsts = rows.take(np.arange(0, len(rows), 1 + drawn))
         names, lengths = firsts["window_id"].to_pylist(), firsts["context_length"].to_pylist()
         yield [
-            Scored(name, length, float(own_log_p[0]), float(own_energy[0]), own_log_p[1:], own_energy[1:])
+            ScoredContext(name, length, float(own_log_p[0]), float(own_energy[0]), own_log_p[1:], own_energy[1:])
             for name, length, own_log_p, own_energy in zip(names, lengths, log_p, energy, strict=True)
         ]
 
 
-def log_probabilities(contexts: Sequence[Scored], log_z: Numbers, seed: int) -> dict[str, Any]:
+def log_probabilities(contexts: Sequence[ScoredContext], log_z: Numbers, seed: int) -> dict[str, Any]:
     """For every context, under each model: of the real completion, of one sample, and expected of a sample.
 
     The base model's sample is the first drawn. The expectation is over all n: their mean for the base model, their

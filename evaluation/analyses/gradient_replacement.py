@@ -49,7 +49,7 @@ from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 
 GOALS = {("real", HIGHER): BASE, ("real", LOWER): REAL, ("generated", LOWER): JOINT}
-DRAWN = 40  # windows of each goal in the figure
+WINDOWS_IN_FIGURE = 40  # windows of each goal in the figure
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def summary(examples: Sequence[dict[str, Any]], text: str, goal: str) -> dict[st
 def figure_of(examples: Sequence[dict[str, Any]]) -> Figure:
     figure, axes = panels()
     for (text, goal), colour in GOALS.items():
-        own = [one for one in examples if (one["text"], one["goal"]) == (text, goal)][:DRAWN]
+        own = [one for one in examples if (one["text"], one["goal"]) == (text, goal)][:WINDOWS_IN_FIGURE]
         starts, ends = (
             np.array([[one[f"perplexity_{name}"], one[f"score_{name}"]] for one in own]) for name in ("before", "after")
         )

@@ -136,10 +136,10 @@ class JointSamples:
             raise UserError(f"--{role} {model.name}: the samples of {self.path} are another model's")
 
 
-Input = Store | ModelFolder | JointSamples
+AnalysisInput = Store | ModelFolder | JointSamples
 
 
-def describe_input(option: str, given: Input) -> dict[str, str]:
+def describe_input(option: str, given: AnalysisInput) -> dict[str, str]:
     """An input as analysis.json lists it."""
     if isinstance(given, ModelFolder):
         return {"option": option, "path": given.name, "digest": given.weights_digest}

@@ -21,7 +21,6 @@ from tqdm import tqdm
 
 from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, origin_of, run, write
 from evaluation.analyses.inputs import (
-    Input,
     Tokens,
     energies_of,
     energy_of,
@@ -72,13 +71,12 @@ def analyse(settings: PerturbationsSettings) -> Analysis:
     scorers: dict[str, Scorer] = dict(zip(MODELS, scorers_for(store, energy, generator), strict=True))
     changes = all_changes(store, scorers, settings, f"{energy.weights_digest} {generator.weights_digest}")
     rows = rows_of(changes)
-    inputs: dict[str, Input | list[Input]] = {"energy": energy, "generator": generator, "windows": store}
     analysis = Analysis(
         analysis="perturbations",
         title="Perturbations of real windows, by position",
         description="Mean change of the energy and of the language model's negative log-likelihood of real windows.",
         rows=rows,
-        **origin_of(settings, inputs, windows=len(changes)),
+        **origin_of(settings, {"energy": energy, "generator": generator, "windows": store}, windows=len(changes)),
     )
     return write(analysis, figure_of(rows), settings.output)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.detection.accuracy import Accuracy, Rule, balanced_accuracy, best_rule
-from evaluation.detection.labels import Origin, origin, origin_of_stores, setting, warning_about
+from evaluation.detection.labels import Origin, origin, origin_of_stores, setting_of, warning_about
 from evaluation.detection.texts import find_texts, whole_texts
 from evaluation.detection.tfidf import Tfidf, train_tfidf
 from evaluation.detection.window_texts import texts_of
@@ -99,7 +99,7 @@ class Grid:
         lengths = sorted({int(length) for length in np.unique(scores.real_contexts)})
         warning = warning_about(train, test)
         return cell | {
-            "setting": setting(train, test),
+            "setting": setting_of(train, test),
             **scores.accuracy(rule).described(),
             "by_context": {str(length): scores.accuracy(rule, length).described() for length in lengths},
             "rule": {"sign": rule.sign, "threshold": rule.threshold},

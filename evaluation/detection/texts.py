@@ -19,7 +19,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Input:
+class LabelledFile:
     """A file of texts, and what they are, if that is known."""
 
     source: Source

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from evaluation.reporting.accuracy import detection_section, grids_section
-from evaluation.reporting.blocks import Section, visible
+from evaluation.reporting.blocks import PageSection, visible
 from evaluation.reporting.headline import headline
 from evaluation.reporting.inputs import Findings
 from evaluation.reporting.perplexity import bounds_section, matches_section, perplexity_section
@@ -36,7 +36,7 @@ def page(found: Findings, title: str, inputs: Sequence[str], code_version: str) 
         resources("evaluation.reporting").joinpath("templates", name).read_text("utf-8")
         for name in ("report.css", "report.js")
     )
-    sections: list[Section] = [section(found) for section in SECTIONS]
+    sections: list[PageSection] = [section(found) for section in SECTIONS]
     environment = Environment(
         loader=PackageLoader("evaluation.reporting"),
         autoescape=True,

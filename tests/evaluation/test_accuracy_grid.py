@@ -13,7 +13,7 @@ from sklearn.metrics import balanced_accuracy_score
 from transformers import AutoModelForCausalLM
 
 from evaluation import accuracy_grid
-from evaluation.detection.labels import Origin, origin, setting, warning_about
+from evaluation.detection.labels import Origin, origin, setting_of, warning_about
 from evaluation.detection.tfidf import train_tfidf
 from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import UserError
@@ -45,7 +45,7 @@ def made(corpora: str, architectures: str, digests: str = "") -> Origin:
     ],
 )
 def test_every_setting_is_told_from_what_training_and_test_were_made_from(train, test, expected):
-    assert setting(train, test) == expected
+    assert setting_of(train, test) == expected
 
 
 def test_the_training_generator_itself_is_warned_about():

@@ -60,5 +60,5 @@ def test_texts_that_cannot_be_read_are_empty_and_missing_files_are_named(tmp_pat
     rows = [{"text": " a \n b "}, {"text": 3}]
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert list(whole_texts(source_of(tmp_path / "texts.jsonl"))) == ["a b", ""]
-    with pytest.raises(UserError, match="--real .*nothing.*: no file matches"):
+    with pytest.raises(UserError, match=r"--real .*nothing.*: no file matches"):
         find_texts("real", [str(tmp_path / "nothing.jsonl")], "text", "utf-8")

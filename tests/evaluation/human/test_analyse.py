@@ -13,8 +13,8 @@ from evaluation.human import analyse
 from evaluation.human.site.assignment import page_for
 from evaluation.human.site.ballots import receive, start
 from evaluation.human.study.outcome import Preference, Tally, agreement, rate, tallies
-from evaluation.reporting.shapes import HUMAN
 from pipeline.runtime.errors import UserError
+from schemas.results import HUMAN
 from tests.evaluation.human.conftest import Prepared
 
 
