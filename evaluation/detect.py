@@ -167,27 +167,41 @@ def add(columns: dict[str, list[Any]], input: LabelledFile, found: Detection) ->
         columns[name].append(getattr(found, name))
 
 
+@dataclass(frozen=True)
+class LabelledTexts:
+    """What a baseline learns from: texts, whether each is real, and how many could not be read or are empty."""
+
+    texts: list[str]
+    is_real: list[bool]
+    left_out: int
+
+
 def train_baseline(settings: DetectSettings) -> Tfidf:
     """TF-IDF, trained on the files that the flags name, as far as their texts can be read."""
-    given: list[Any] = []
-    left_out = 0
-    for flag in ("tfidf_train", "tfidf_valid"):
-        texts: list[str] = []
-        labels: list[bool] = []
-        for place, pattern in enumerate(getattr(settings, flag)):
-            for source in find_texts(flag, [pattern], settings.text_field, settings.encoding):
-                found = list(whole_texts(source))
-                texts += filter(None, found)
-                labels += [place % 2 == 0] * (len(texts) - len(labels))
-                left_out += found.count("")
-        given += [texts, labels]
-    trained = train_tfidf(*given)
+    train = labelled_texts("tfidf_train", settings.tfidf_train, settings)
+    valid = labelled_texts("tfidf_valid", settings.tfidf_valid, settings)
+    trained = train_tfidf(train.texts, train.is_real, valid.texts, valid.is_real)
+    left_out = train.left_out + valid.left_out
     print(
-        f"TF-IDF trained on {len(given[0]):,} texts{f' ({left_out:,} empty or unreadable)' if left_out else ''}: "
-        f"C {trained.strength:g}, right on {trained.valid_accuracy:.2%} of {len(given[2]):,} validation texts",
+        f"TF-IDF trained on {len(train.texts):,} texts{f' ({left_out:,} empty or unreadable)' if left_out else ''}: "
+        f"C {trained.strength:g}, right on {trained.valid_accuracy:.2%} of {len(valid.texts):,} validation texts",
         flush=True,
     )
     return trained
+
+
+def labelled_texts(flag: str, patterns: Sequence[str], settings: DetectSettings) -> LabelledTexts:
+    """Of files that are real and generated in turn."""
+    texts: list[str] = []
+    is_real: list[bool] = []
+    left_out = 0
+    for place, pattern in enumerate(patterns):
+        for source in find_texts(flag, [pattern], settings.text_field, settings.encoding):
+            found = list(whole_texts(source))
+            texts += filter(None, found)
+            is_real += [place % 2 == 0] * (len(texts) - len(is_real))
+            left_out += found.count("")
+    return LabelledTexts(texts, is_real, left_out)
 
 
 def baseline_scores(inputs: list[LabelledFile], baseline: Tfidf, problems: pa.ChunkedArray) -> pa.Array:

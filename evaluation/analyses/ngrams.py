@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, origin_of, run, write
-from evaluation.analyses.inputs import JointSamples, samples_of, samples_setting
+from evaluation.analyses.inputs import JointSamples, Tokens, samples_of, samples_setting
 from evaluation.results.figures import BASE, JOINT, REAL, panels, styled
 from pipeline.runtime.errors import UserError, exit_with
 
@@ -51,7 +51,7 @@ def analyse(settings: NgramsSettings) -> Analysis:
     return write(analysis, figure_of(rows), settings.output)
 
 
-def texts_of(samples: JointSamples) -> dict[str, list[Any]]:
+def texts_of(samples: JointSamples) -> dict[str, list[Tokens]]:
     """Completions by who wrote them; real ones only where there are some."""
     return {word: samples.completions(column) for column, word in TEXTS.items() if column != "real" or samples.has_real}
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, origin_of, run, write
-from evaluation.analyses.inputs import JointSamples, samples_of, samples_setting
+from evaluation.analyses.inputs import JointSamples, Tokens, samples_of, samples_setting
 from evaluation.analyses.ngrams import SIZES, unique_share
 from evaluation.results.figures import BASE, COLOURS, INK, JOINT, REAL, panels, styled
 from pipeline.runtime.errors import UserError, exit_with
@@ -57,7 +57,7 @@ def analyse(settings: RepetitionByEnergySettings) -> Analysis:
     return write(analysis, figure_of(found), settings.output)
 
 
-def repetitions(completions: Sequence[Any], n: int) -> NDArray[np.float64]:
+def repetitions(completions: Sequence[Tokens], n: int) -> NDArray[np.float64]:
     """The share of repeated n-grams of each completion."""
     found = np.array([1 - unique_share(tokens, n) for tokens in completions])
     if np.isnan(found).any():
