@@ -7,7 +7,6 @@ from transformers import AutoModelForCausalLM
 
 from evaluation import score
 from evaluation.joint.bounds import joint_perplexity
-from evaluation.results.cache import ResultCache
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
 from tests.conftest import command
@@ -120,27 +119,6 @@ def test_what_bounds_cannot_be_computed_from_is_refused(world):
         assert message in str(error.value), flags
 
 
-def test_real_completions_are_counted_among_samples_and_choices(world):
-    """Against the exact shares: what the generator, and what the joint model, gives the real completion."""
-    found = world.bounds("--matches")["matches"]
-    exact = truth(world).values()
-    base = np.mean([np.exp(log_p[place]) for log_p, _, place in exact])
-    joint = np.mean(
-        [np.exp((log_p - energy)[place] - np.logaddexp.reduce(log_p - energy)) for log_p, energy, place in exact]
-    )
-    assert found["base"] == pytest.approx(base, abs=0.004)
-    last = found["joint"][-1]
-    assert last["samples"] == SAMPLES
-    assert last["joint"] == pytest.approx(joint, abs=0.004)
-    first = found["joint"][0]
-    assert first["samples"] == 1
-    assert first["joint"] == first["oracle"]
-    oracle = np.mean([1 - (1 - np.exp(log_p[place])) ** 100 for log_p, _, place in exact])
-    assert next(point for point in found["joint"] if point["samples"] == 100)["oracle"] == pytest.approx(
-        oracle, abs=0.15
-    )
-
-
 class TableOfEnergies:
     """An energy that is known for every window, in place of a network that would have to learn it."""
 
@@ -200,14 +178,3 @@ def test_a_killed_run_continues_to_the_same_figures(world, tmp_path):
     for name in ("bounds.json", "contexts.parquet", "samples_curve.svg"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
     assert not (tmp_path / "killed/kept.json").exists()
-
-
-def test_what_took_long_is_not_computed_again(tmp_path):
-    kept = ResultCache(str(tmp_path / "kept.json"))
-    assert kept.get("a", lambda: 1) == 1
-    kept.save()
-    again = ResultCache(str(tmp_path / "kept.json"))
-    assert again.get("a", lambda: 2) == 1
-    assert again.get("b", lambda: [3, 4]) == [3, 4]
-    (tmp_path / "kept.json").write_text("{broken")
-    assert ResultCache(str(tmp_path / "kept.json")).get("a", lambda: 5) == 5

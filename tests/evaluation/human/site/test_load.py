@@ -46,7 +46,7 @@ def test_every_vote_that_was_acknowledged_survives_a_kill(prepared):
             raters.start()
             while len(crowd.sent) < 25 and raters.is_alive():
                 time.sleep(0.01)
-        raters.join()
+        raters.join()  # the server is gone: no request of theirs can wait
         assert len(crowd.sent) >= 25
         assert integrity(study.path) == "ok"
         held = counted(study)
