@@ -1,12 +1,17 @@
 """Perplexity of the joint model, against what enumeration says it is."""
 
+import json
+
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from evaluation import score
-from evaluation.joint.bounds import joint_perplexity
+from evaluation import perplexity_bounds, score
+from evaluation.joint.bounds import joint_perplexity, log_partition_bounds, warnings_about
+from evaluation.joint.contexts import contexts_of, open_stores
+from evaluation.perplexity_bounds import BoundsSettings
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
 from tests.conftest import command
@@ -87,6 +92,27 @@ def test_another_language_model_is_measured_on_the_same_completions(world):
     logits = lm(torch.cat([torch.full((len(windows), 1), 4), windows[:, :-1]], 1)).logits.log_softmax(-1)
     steps = logits.gather(2, windows[:, :, None])[:, CONTEXT:, 0]
     assert second == pytest.approx(np.exp(-steps.mean().item()), rel=1e-5)
+
+
+def test_warnings_stand_in_the_result_and_nowhere_else(world):
+    result = world.bounds("--samples 3")
+    samples, scored = open_stores(world.samples, world.energies)
+    expected = {
+        sentence
+        for contexts in contexts_of(samples, scored, 3)
+        for sentence in warnings_about(log_partition_bounds(contexts.scores))
+    }
+    assert result["warnings"] == sorted(expected)
+    assert expected
+    assert not pq.read_schema(world.folder / "results/contexts.parquet").metadata
+
+
+def test_python_gets_what_the_file_says(world, tmp_path, capsys):
+    capsys.readouterr()
+    settings = BoundsSettings(negatives=world.samples, energies=world.energies, output=str(tmp_path), samples=20)
+    result = perplexity_bounds.perplexity_bounds(settings)
+    assert capsys.readouterr().out == ""
+    assert result == json.loads((tmp_path / "bounds.json").read_text())
 
 
 def test_fewer_samples_are_the_first_ones(world):

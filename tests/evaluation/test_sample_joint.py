@@ -7,9 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from evaluation import sample_joint
+from evaluation.sample_joint import JointSamplesSettings
 from pipeline.engines.sampling import request_seed
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
+from schemas.results import SAMPLES
 from tests.conftest import command
 from tests.evaluation.joint.test_model import open_joint
 from tests.evaluation.world import CONTEXT
@@ -63,8 +65,18 @@ def test_prompts_and_tokens_one_by_one(world, tmp_path):
     rows = pq.read_table(tmp_path / "out/samples.parquet").to_pylist()
     assert [row["context_text"] for row in rows] == ["bcabc", "d"]
     assert [(len(row["chosen"]), row["real_energy"]) for row in rows] == [(2, None)] * 2
+    schema = pq.read_schema(tmp_path / "out/samples.parquet")
+    assert all(field.type == SAMPLES.field(field.name).type for field in schema)
     record = json.loads((tmp_path / "out/command.json").read_text())
     assert record["settings"]["autoregressive"] is True
+
+
+def test_one_kind_of_context_is_needed_and_no_more():
+    given = {"energy": "e", "generator": "g", "output": "o"}
+    with pytest.raises(UserError, match="one of the arguments --windows --prompts is required"):
+        JointSamplesSettings(**given)
+    with pytest.raises(UserError, match="argument --prompts: not allowed with argument --windows"):
+        JointSamplesSettings(**given, windows="w", prompts="p")
 
 
 def test_bad_input_is_named(world, tmp_path):

@@ -1,4 +1,5 @@
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from evaluation import score as score_job
+from evaluation.score import ScoreSettings
 from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
@@ -89,6 +91,21 @@ def test_samples_in_chunks_have_their_real_window_once(stores, generators, energ
     check(str(tmp_path / "out"), expected_rows(chunked, lambda ids: model(torch.tensor([ids])).item()))
     samples = Store(str(tmp_path / "out")).take(range(1200))["sample"].to_pylist()
     assert sorted(set(samples)) == [-1, 0, 1, 2, 3, 4]
+
+
+def test_python_scores_without_a_word_and_the_manifest_says_with_what(negatives, energy_models, tmp_path, capsys):
+    capsys.readouterr()
+    settings = ScoreSettings(
+        energy=energy_models["linear"], store=negatives.valid.path, output=str(tmp_path / "out"), batch_size=7
+    )
+    made = score_job.score(settings)
+    assert capsys.readouterr().out == ""
+    assert score_job.score(settings) == made == Store(settings.output, kind="energies").manifest
+    assert made.call == {"stage": "evaluation/score.py", "settings": settings.to_json()}
+    assert ScoreSettings.from_json(made.call["settings"], "manifest") == settings
+    # What energies depend on, and no more: how many windows are read at once is not among it.
+    assert made.settings.keys() == {"energy", "parent", "corpus", "split", "window", "context_lengths"}
+    assert score_job.score(replace(settings, batch_size=3)) == made
 
 
 def test_a_killed_run_continues_and_workers_change_no_byte(negatives, energy_models, tmp_path):
