@@ -52,7 +52,7 @@ def run(kind: type[S], analyse: Callable[[S], Analysis], arguments: Sequence[str
     return 0
 
 
-def origin_of(
+def provenance_of(
     settings: AnalysisSettings, inputs: Mapping[str, AnalysisInput | list[AnalysisInput]], **more: Any
 ) -> dict[str, Any]:
     """What the numbers come from: inputs by the setting that named each, all other settings, and what more is said."""

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, origin_of, run, write
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
 from evaluation.analyses.inputs import seed_setting, store_of, store_setting
 from evaluation.joint.bounds import log_partition_bounds, warnings_about
 from evaluation.joint.contexts import open_stores
@@ -70,7 +70,7 @@ def analyse(settings: DensitiesSettings) -> Analysis:
         description="Each model's log-probability of real completions beside that of its own samples, by context.",
         rows=[summary("base", values), summary("joint", values)],
         warnings=warnings,
-        **origin_of(settings, {"negatives": samples, "energies": scored}, samples=drawn),
+        **provenance_of(settings, {"negatives": samples, "energies": scored}, samples=drawn),
     )
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(values), sink)

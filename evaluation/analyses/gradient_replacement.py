@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from evaluation.analyses.analysis import Analysis, AnalysisSettings, origin_of, run, write
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, provenance_of, run, write
 from evaluation.analyses.first_order import (
     HIGHER,
     LOWER,
@@ -102,7 +102,7 @@ def analyse(settings: GradientReplacementSettings) -> Analysis:
         description="Score and perplexity of windows before and after a few tokens were replaced to change the energy.",
         rows=[summary(examples, text, goal) for text, goal in GOALS],
         examples=examples,
-        **origin_of(settings, {"energy": energy, "generator": generator, "store": store}),
+        **provenance_of(settings, {"energy": energy, "generator": generator, "store": store}),
     )
     return write(analysis, figure_of(examples), settings.output)
 

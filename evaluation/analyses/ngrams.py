@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, origin_of, run, write
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
 from evaluation.analyses.inputs import JointSamples, Tokens, samples_of, samples_setting
 from evaluation.results.figures import BASE, JOINT, REAL, panels, styled
 from pipeline.runtime.errors import UserError, exit_with
@@ -46,7 +46,7 @@ def analyse(settings: NgramsSettings) -> Analysis:
         description="The share of different n-grams among all n-grams of a completion, averaged over completions.",
         rows=rows,
         warnings=[] if samples.has_real else ["The prompts have no real completions to compare with."],
-        **origin_of(settings, {"samples": samples}),
+        **provenance_of(settings, {"samples": samples}),
     )
     return write(analysis, figure_of(rows), settings.output)
 

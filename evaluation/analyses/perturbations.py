@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, origin_of, run, write
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
 from evaluation.analyses.inputs import (
     Tokens,
     energies_of,
@@ -76,7 +76,7 @@ def analyse(settings: PerturbationsSettings) -> Analysis:
         title="Perturbations of real windows, by position",
         description="Mean change of the energy and of the language model's negative log-likelihood of real windows.",
         rows=rows,
-        **origin_of(settings, {"energy": energy, "generator": generator, "windows": store}, windows=len(changes)),
+        **provenance_of(settings, {"energy": energy, "generator": generator, "windows": store}, windows=len(changes)),
     )
     return write(analysis, figure_of(rows), settings.output)
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from matplotlib.figure import Figure
 
-from evaluation.analyses.analysis import Analysis, AnalysisSettings, origin_of, run, write
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, provenance_of, run, write
 from evaluation.analyses.inputs import store_of, store_setting
 from evaluation.detection.accuracy import balanced_accuracy
 from evaluation.results.figures import INK, panels, styled
@@ -53,7 +53,7 @@ def analyse(settings: PrefixLengthSettings) -> Analysis:
         description="Balanced accuracy of each energy model at threshold 0, for every length of context by itself.",
         rows=rows,
         warnings=doubts(stores, rows),
-        **origin_of(settings, {"energies": [*stores]}),
+        **provenance_of(settings, {"energies": [*stores]}),
     )
     return write(analysis, figure_of(rows), settings.output)
 

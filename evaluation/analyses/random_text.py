@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, origin_of, run, write
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
 from evaluation.analyses.inputs import (
     Tokens,
     energies_of,
@@ -65,7 +65,7 @@ def analyse(settings: RandomTextSettings) -> Analysis:
         title="Energy of random text",
         description="Energies of real and generated windows, of shuffled real windows and of uniformly drawn tokens.",
         rows=[row_of(name, found) for name, found in energies.items()],
-        **origin_of(settings, {"energy": energy, "store": store}),
+        **provenance_of(settings, {"energy": energy, "store": store}),
     )
     return write(analysis, figure_of(energies), settings.output)
 

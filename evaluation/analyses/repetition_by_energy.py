@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, origin_of, run, write
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
 from evaluation.analyses.inputs import JointSamples, Tokens, samples_of, samples_setting
 from evaluation.analyses.ngrams import SIZES, unique_share
 from evaluation.results.figures import BASE, COLOURS, INK, JOINT, REAL, panels, styled
@@ -52,7 +52,7 @@ def analyse(settings: RepetitionByEnergySettings) -> Analysis:
         description="The share of n-grams that a completion repeats, for completions of different energies.",
         rows=rows_of(found, samples),
         examples=examples_of(samples, found, settings.examples),
-        **origin_of(settings, {"samples": samples}),
+        **provenance_of(settings, {"samples": samples}),
     )
     return write(analysis, figure_of(found), settings.output)
 

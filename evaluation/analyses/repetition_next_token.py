@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, origin_of, run, write
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
 from evaluation.analyses.inputs import (
     JointSamples,
     Tokens,
@@ -97,7 +97,7 @@ def analyse(settings: RepetitionNextTokenSettings) -> Analysis:
         description="The probability of repeating a nearby token, under the base and under the joint model.",
         rows=rows_of(examples),
         examples=examples,
-        **origin_of(settings, {"energy": energy, "generator": generator, "samples": samples}),
+        **provenance_of(settings, {"energy": energy, "generator": generator, "samples": samples}),
     )
     return write(analysis, figure_of(examples), settings.output)
 

@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from evaluation.analyses.analysis import Analysis, AnalysisSettings, origin_of, run, write
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, provenance_of, run, write
 from evaluation.analyses.inputs import JointSamples, energies_of, energy_of, energy_setting, samples_of, samples_setting
 from evaluation.analyses.ngrams import COLOURS, TEXTS
 from evaluation.detection.accuracy import interval
@@ -50,7 +50,7 @@ def analyse(settings: ThirdDetectorSettings) -> Analysis:
         description="The share of windows to which a detector that did not choose them gives a score above 0.",
         rows=rows,
         warnings=doubts(samples, detector),
-        **origin_of(settings, {"detector": detector, "samples": samples}),
+        **provenance_of(settings, {"detector": detector, "samples": samples}),
     )
     return write(analysis, figure_of(rows), settings.output)
 
