@@ -18,9 +18,9 @@ is said in it; the others are still filled, and the exit code is then 1.
 Instead of one model for a whole row there can be one for each column: energy: {Books: …, Web: …}.
 """
 
-import argparse
-import json
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -31,41 +31,52 @@ import schemas
 from evaluation.detection.grid import Grid
 from evaluation.detection.grid_figure import grid_figure
 from evaluation.detection.labels import SETTINGS, UNKNOWN
+from evaluation.results.json_file import write_json
 from evaluation.results.paper import ACCURACY
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.runtime.yaml_file import read_yaml
+from schemas.results import GRID, GRID_FILE
 
 LETTERS = dict(zip((*SETTINGS, UNKNOWN), "iacw?", strict=True))
 
 
+@dataclass(frozen=True, kw_only=True)
+class GridSettings(Settings):
+    """The file that describes a grid, where its paths start, and where results go."""
+
+    grid: str = setting(help="what is tested on what, as above", metavar="FILE")
+    output: str = setting(help="where table and figure go", metavar="DIR")
+    root: str = setting(".", help="where the grid's paths start (default: here)", metavar="DIR")
+    energies: str | None = setting(
+        None, help="where stores of energies are kept (default: below --output)", metavar="DIR"
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    description = read_grid(options.grid)
-    grid = Grid(options.root, options.energies or files.join(options.output, "energies"))
+    settings = read_settings(GridSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
+    result = accuracy_grid(settings)
+    describe(result, settings.output)
+    return int(any("problem" in cell for cell in result["cells"]))
+
+
+def accuracy_grid(settings: GridSettings) -> dict[str, Any]:
+    """What grid.json says, which is written with the table and the figure."""
+    description = read_grid(settings.grid)
+    grid = Grid(settings.root, settings.energies or files.join(settings.output, "energies"))
     wanted = [(row, column) for row in description["rows"] for column in description["columns"]]
     cells = []
     for row, column in (bar := tqdm(wanted, unit=" cells", dynamic_ncols=True, disable=None)):
         bar.set_description(f"{row['name']} on {column['name']}")
         cells.append(grid.cell(row, column) | paper_cell(description, row, column))
     result = summary(description, cells)
-    write(result, options.output)
-    describe(result, options.output)
-    return int(any("problem" in cell for cell in cells))
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    parser.add_argument("--grid", required=True, metavar="FILE", help="what is tested on what, as above")
-    parser.add_argument("--output", required=True, metavar="DIR", help="where table and figure go")
-    parser.add_argument("--root", default=".", metavar="DIR", help="where the grid's paths start (default: here)")
-    parser.add_argument("--energies", metavar="DIR", help="where stores of energies are kept (default: below --output)")
-    return parser.parse_args(arguments)
+    write(result, settings.output)
+    return result
 
 
 def read_grid(path: str) -> dict[str, Any]:
-    """A grid file, with names that are told apart."""
+    """A grid file; no two rows, and no two columns, have the same name."""
     description = dict(read_yaml(path, schemas.read_schema("grid")))
     for kind in ("rows", "columns"):
         names = [entry["name"] for entry in description[kind]]
@@ -102,7 +113,7 @@ def write(result: dict[str, Any], output: str) -> None:
     files.put(files.join(output, "grid.parquet"), sink.getvalue())
     for kind in ("svg", "png"):
         files.put(files.join(output, f"grid.{kind}"), grid_figure(result, LETTERS, kind))
-    files.put(files.join(output, "grid.json"), json.dumps(result, indent=1).encode())
+    write_json(files.join(output, GRID_FILE), result, GRID)
 
 
 def describe(result: dict[str, Any], output: str) -> None:

@@ -1,11 +1,11 @@
-"""Tells real texts from generated ones with an energy model, in any number of files, whatever the texts' length.
+"""Distinguishes real from generated texts with an energy model, in any number of files, whatever the texts' length.
 
   python evaluation/detect.py --energy models/energy --input 'texts/*.jsonl' --output scores.parquet
   python evaluation/detect.py --energy models/energy --real webtext.test.jsonl \\
       --generated small-117M-k40.test.jsonl --output scores.parquet
 
 A text's white space is normalised first: every run of it becomes one space, and there is none at either end (line
-breaks alone would tell generated text from real). Its tokens are cut into blocks that do not overlap; its score is the
+breaks alone would give generated text away). Its tokens are cut into blocks that do not overlap; its score is the
 mean of s = -E over them, and it is called real if that is above 0. The last block is kept if it is at least half as
 long as the others, or the only one: the text is then marked as short. A text that is empty, or no UTF-8, or no JSON,
 has no score but a problem; all others are scored, and the exit code is 1.
@@ -16,10 +16,10 @@ problem) and, beside it, a JSON file with the share of each file that is called 
 all real texts. --tfidf_train and --tfidf_valid put a TF-IDF baseline beside the energy model.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -30,14 +30,17 @@ from tqdm import tqdm
 
 from evaluation.detection.detector import Detection, Detector
 from evaluation.detection.summary import GENERATED, REAL, accuracies, in_words, shares
-from evaluation.detection.texts import Input, find_texts, read_texts, whole_texts
+from evaluation.detection.texts import LabelledFile, find_texts, read_texts, whole_texts
 from evaluation.detection.tfidf import Tfidf, train_tfidf
+from evaluation.results.json_file import write_json
+from evaluation.results.words import spread
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.provenance import code_version
+from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.text.blocks import BLOCK, LAST_BLOCK, WHITE_SPACE
 from pipeline.text.documents import Source
+from schemas.results import DETECTION
 
 TEXTS_AT_ONCE = 256  # of TF-IDF
 METADATA = b"residual_ebm"
@@ -56,70 +59,84 @@ COLUMNS = pa.schema(
 )
 
 
+OF_TEXTS = "the texts (.jsonl, .txt: one text a file, .parquet; also .gz and .zst)"
+OF_BASELINE = "a TF-IDF baseline beside the energy model"
+PAIRED = ("--tfidf_train", "--tfidf_valid")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectSettings(Settings):
+    """An energy model, texts, and a baseline if one is wanted: real and generated files in turn, a pair each time."""
+
+    energy: str = setting(help="the energy model", metavar="DIR_OR_NAME")
+    input: tuple[str, ...] = setting((), help="texts of any kind", metavar="PATTERN", group=OF_TEXTS)
+    real: tuple[str, ...] = setting((), help="texts that are real", metavar="PATTERN", group=OF_TEXTS)
+    generated: tuple[str, ...] = setting((), help="texts that are generated", metavar="PATTERN", group=OF_TEXTS)
+    text_field: str = setting("text", help="field or column that holds the text (default: text)", group=OF_TEXTS)
+    encoding: str = setting("utf-8", help="of text and JSON files (default: utf-8)", group=OF_TEXTS)
+    block: int | None = setting(
+        None,
+        help=f"length of a block (default: {BLOCK}, or as many as the model can read)",
+        metavar="TOKENS",
+        group=OF_TEXTS,
+    )
+    tfidf_train: tuple[str, ...] = setting(
+        (), help="texts to train it on: two files, or patterns", metavar="REAL GENERATED", group=OF_BASELINE
+    )
+    tfidf_valid: tuple[str, ...] = setting(
+        (), help="texts to choose its C on: two files, or patterns", metavar="REAL GENERATED", group=OF_BASELINE
+    )
+    output: str = setting(help="a Parquet file, on any filesystem", metavar="FILE")
+    batch_size: int | None = setting(None, help="blocks at once (default: 64, on GPUs 512)", metavar="N", least=1)
+
+    def check(self) -> None:
+        if not (self.input or self.real or self.generated):
+            raise UserError("--input: name texts, or use --real and --generated for texts that are known to be so")
+        for flag, given in zip(PAIRED, (self.tfidf_train, self.tfidf_valid), strict=True):
+            if len(given) % 2:
+                raise UserError(f"argument {flag}: expected 2 arguments: see --help")
+        if bool(self.tfidf_train) != bool(self.tfidf_valid):
+            raise UserError(f"{', '.join(PAIRED)}: give both, each with a file of real and one of generated texts")
+        if not self.output.endswith(".parquet") or (files.exists(self.output) and not files.is_file(self.output)):
+            raise UserError(f"--output {self.output}: a file whose name ends with .parquet")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    inputs = find_inputs(options)
-    baseline = train_baseline(options) if options.tfidf_train else None
-    detector = Detector(options.energy, options.block, options.batch_size)
-    rows = score(inputs, detector)
+    words = spread(sys.argv[1:] if arguments is None else arguments, *PAIRED)
+    settings = read_settings(DetectSettings, words, __doc__)
+    rows, result = detect(settings)
+    return describe(rows, result, settings.output)
+
+
+def detect(settings: DetectSettings) -> tuple[pa.Table, dict[str, Any]]:
+    """A row for every text, and what they come to; both are written."""
+    inputs = find_inputs(settings)
+    baseline = train_baseline(settings) if settings.tfidf_train else None
+    detector = Detector(settings.energy, settings.block, settings.batch_size)
+    rows = score_texts(inputs, detector)
     if baseline:
         rows = rows.append_column("tfidf", baseline_scores(inputs, baseline, rows["problem"]))
     facts = describe_run(detector, baseline)
     result = facts | {"files": shares(rows, inputs), "accuracy": accuracies(rows)}
-    write(rows, facts, result, options.output)
-    return report(rows, result, options.output)
+    write(rows, facts, result, settings.output)
+    return rows, result
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    parser.add_argument("--energy", required=True, metavar="DIR_OR_NAME", help="the energy model")
-    texts = parser.add_argument_group("the texts (.jsonl, .txt: one text a file, .parquet; also .gz and .zst)")
-    texts.add_argument("--input", action="append", default=[], metavar="PATTERN", help="texts of any kind")
-    texts.add_argument("--real", action="append", default=[], metavar="PATTERN", help="texts that are real")
-    texts.add_argument("--generated", action="append", default=[], metavar="PATTERN", help="texts that are generated")
-    texts.add_argument("--text_field", default="text", help="field or column that holds the text (default: text)")
-    texts.add_argument("--encoding", default="utf-8", help="of text and JSON files (default: utf-8)")
-    texts.add_argument(
-        "--block",
-        type=int,
-        metavar="TOKENS",
-        help=f"length of a block (default: {BLOCK}, or as many as the model can read)",
-    )
-    baseline = parser.add_argument_group("a TF-IDF baseline beside the energy model")
-    for flag, what in (("tfidf_train", "texts to train it on"), ("tfidf_valid", "texts to choose its C on")):
-        pair = ("REAL", "GENERATED")
-        baseline.add_argument(
-            f"--{flag}", action="append", default=[], nargs=2, metavar=pair, help=f"{what}: two files, or patterns"
-        )
-    parser.add_argument("--output", required=True, metavar="FILE", help="a Parquet file, on any filesystem")
-    parser.add_argument("--batch_size", type=int, metavar="N", help="blocks at once (default: 64, on GPUs 512)")
-    options = parser.parse_args(arguments)
-    if not (options.input or options.real or options.generated):
-        raise UserError("--input: name texts, or use --real and --generated for texts that are known to be so")
-    if bool(options.tfidf_train) != bool(options.tfidf_valid):
-        raise UserError("--tfidf_train, --tfidf_valid: give both, each with a file of real and one of generated texts")
-    if not options.output.endswith(".parquet") or (files.exists(options.output) and not files.is_file(options.output)):
-        raise UserError(f"--output {options.output}: a file whose name ends with .parquet")
-    if options.batch_size is not None and options.batch_size < 1:
-        raise UserError(f"--batch_size {options.batch_size}: at least 1")
-    return options
-
-
-def find_inputs(options: argparse.Namespace) -> list[Input]:
+def find_inputs(settings: DetectSettings) -> list[LabelledFile]:
     """All files, each once: those of --real, of --generated, of --input."""
-    found: dict[str, Input] = {}
+    found: dict[str, LabelledFile] = {}
     for flag, label in (("real", REAL), ("generated", GENERATED), ("input", None)):
-        for source in find_texts(flag, getattr(options, flag), options.text_field, options.encoding):
+        for source in find_texts(flag, getattr(settings, flag), settings.text_field, settings.encoding):
             name = files.identity(source.url)
             if name in found:
                 raise UserError(f"--{flag} {source.url}: it is among the texts of --{found[name].label or 'input'} too")
-            found[name] = Input(source, label)
-    if files.identity(options.output) in found:
-        raise UserError(f"--output {options.output}: it is one of the texts: choose another file")
+            found[name] = LabelledFile(source, label)
+    if files.identity(settings.output) in found:
+        raise UserError(f"--output {settings.output}: it is one of the texts: choose another file")
     return list(found.values())
 
 
-def score(inputs: list[Input], detector: Detector) -> pa.Table:
+def score_texts(inputs: list[LabelledFile], detector: Detector) -> pa.Table:
     """A row for every text, in the order of the files."""
     sizes = [input.source.bytes for input in inputs]
     plain = not any(input.source.url.endswith((".gz", ".zst", ".parquet")) for input in inputs)
@@ -143,38 +160,51 @@ def noting_ids(source: Source, ids: list[str]) -> Iterator[Iterable[str]]:
         yield text.pieces
 
 
-def add(columns: dict[str, list[Any]], input: Input, found: Detection) -> None:
+def add(columns: dict[str, list[Any]], input: LabelledFile, found: Detection) -> None:
     columns["file"].append(input.source.url)
     columns["label"].append(input.label)
     for name in ("score", "probability", "blocks", "tokens", "short", "problem"):
         columns[name].append(getattr(found, name))
 
 
-def train_baseline(options: argparse.Namespace) -> Tfidf:
+@dataclass(frozen=True)
+class LabelledTexts:
+    """What a baseline learns from: texts, whether each is real, and how many could not be read or are empty."""
+
+    texts: list[str]
+    is_real: list[bool]
+    left_out: int
+
+
+def train_baseline(settings: DetectSettings) -> Tfidf:
     """TF-IDF, trained on the files that the flags name, as far as their texts can be read."""
-    given: list[Any] = []
-    left_out = 0
-    for flag in ("tfidf_train", "tfidf_valid"):
-        texts: list[str] = []
-        labels: list[bool] = []
-        for pair in getattr(options, flag):
-            for pattern, is_real in zip(pair, (True, False), strict=True):
-                for source in find_texts(flag, [pattern], options.text_field, options.encoding):
-                    found = list(whole_texts(source))
-                    texts += filter(None, found)
-                    labels += [is_real] * (len(texts) - len(labels))
-                    left_out += found.count("")
-        given += [texts, labels]
-    trained = train_tfidf(*given)
+    train = labelled_texts("tfidf_train", settings.tfidf_train, settings)
+    valid = labelled_texts("tfidf_valid", settings.tfidf_valid, settings)
+    trained = train_tfidf(train.texts, train.is_real, valid.texts, valid.is_real)
+    left_out = train.left_out + valid.left_out
     print(
-        f"TF-IDF trained on {len(given[0]):,} texts{f' ({left_out:,} empty or unreadable)' if left_out else ''}: "
-        f"C {trained.strength:g}, right on {trained.valid_accuracy:.2%} of {len(given[2]):,} validation texts",
+        f"TF-IDF trained on {len(train.texts):,} texts{f' ({left_out:,} empty or unreadable)' if left_out else ''}: "
+        f"C {trained.strength:g}, right on {trained.valid_accuracy:.2%} of {len(valid.texts):,} validation texts",
         flush=True,
     )
     return trained
 
 
-def baseline_scores(inputs: list[Input], baseline: Tfidf, problems: pa.ChunkedArray) -> pa.Array:
+def labelled_texts(flag: str, patterns: Sequence[str], settings: DetectSettings) -> LabelledTexts:
+    """Of files that are real and generated in turn."""
+    texts: list[str] = []
+    is_real: list[bool] = []
+    left_out = 0
+    for place, pattern in enumerate(patterns):
+        for source in find_texts(flag, [pattern], settings.text_field, settings.encoding):
+            found = list(whole_texts(source))
+            texts += filter(None, found)
+            is_real += [place % 2 == 0] * (len(texts) - len(is_real))
+            left_out += found.count("")
+    return LabelledTexts(texts, is_real, left_out)
+
+
+def baseline_scores(inputs: list[LabelledFile], baseline: Tfidf, problems: pa.ChunkedArray) -> pa.Array:
     """The baseline's scores of the same texts, null where there is a problem."""
     texts = (text for input in inputs for text in whole_texts(input.source))
     found: list[float] = []
@@ -207,14 +237,14 @@ def write(rows: pa.Table, facts: dict[str, Any], result: dict[str, Any], output:
     sink = pa.BufferOutputStream()
     pq.write_table(rows.replace_schema_metadata({METADATA: json.dumps(facts).encode()}), sink, compression="zstd")
     files.put(output, sink.getvalue())
-    files.put(summary_file(output), json.dumps(result, indent=1).encode())
+    write_json(summary_file(output), result, DETECTION)
 
 
 def summary_file(output: str) -> str:
     return f"{output.removesuffix('.parquet')}.json"
 
 
-def report(rows: pa.Table, result: dict[str, Any], output: str) -> int:
+def describe(rows: pa.Table, result: dict[str, Any], output: str) -> int:
     """Says what was found, and names texts that were left out; 1 if there are such."""
     print(f"detection {output}, {summary_file(output)}")
     print(f"  energy model of blocks of {result['block']} tokens: {result['energy']['path']}")

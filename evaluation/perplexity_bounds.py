@@ -12,11 +12,10 @@ bounds.json, a Parquet file with a row for every context, and figures.
 needs samples at every context length (mine_negatives.py --every_context_length --context_lengths 120,121,…,159).
 """
 
-import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,76 +26,80 @@ from numpy.typing import NDArray
 from evaluation.joint.bounds import joint_perplexity, log_partition_bounds, warnings_about
 from evaluation.joint.contexts import Contexts, contexts_of, open_stores
 from evaluation.joint.matches import matches
+from evaluation.results.cache import ResultCache
 from evaluation.results.figures import bounds_figure
-from evaluation.results.kept import Kept
+from evaluation.results.json_file import write_json
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.stores.reader import Store
+from schemas.results import BOUNDS, BOUNDS_FILE
 
 Numbers = NDArray[np.float64]
 
 
+@dataclass(frozen=True, kw_only=True)
+class BoundsSettings(Settings):
+    """Samples and their energies, and what is to be computed from them."""
+
+    negatives: str = setting(help="samples at temperature 1, many a window", metavar="STORE")
+    energies: str = setting(help="their energies, from evaluation/score.py", metavar="STORE")
+    output: str = setting(help="where tables and figures go", metavar="DIR")
+    samples: int | None = setting(None, help="the first N of each context (default: all)", metavar="N")
+    samples_curve: bool = setting(False, help="the bounds for fewer samples too")
+    positions: bool = setting(False, help="perplexity at every position")
+    matches: bool = setting(False, help="how often a sample is the real completion: for corpora with one truth")
+    language_model: tuple[str, ...] = setting(
+        (),
+        help="another language model (balm, ralm, …), whose perplexity is put beside. May be given several times",
+        metavar="DIR_OR_NAME",
+    )
+    exact_windows: int | None = setting(
+        None,
+        help="at the last position of K windows, the exact sum over the vocabulary; needs --energy and --generator",
+        metavar="K",
+        least=1,
+    )
+    energy: str | None = setting(None, help="the energy model, for --exact_windows", metavar="DIR_OR_NAME")
+    generator: str | None = setting(None, help="the base language model, for --exact_windows", metavar="DIR_OR_NAME")
+
+    def check(self) -> None:
+        if self.exact_windows is not None and not (self.energy and self.generator):
+            raise UserError("--exact_windows: name the models with --energy and --generator")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    samples, scored = open_stores(options.negatives, options.energies)
-    rows = table_of_contexts(samples, scored, options.samples)
-    result = summary(rows, samples, scored)
-    kept = Kept(files.join(options.output, "kept.json"))
-    result["warnings"] = sorted(set(rows.schema.metadata[b"warnings"].decode().splitlines()))
-    if options.language_model:
-        result["language_models"] = {name: kept_perplexity(name, samples, kept) for name in options.language_model}
-    if options.samples_curve:
-        result["samples_curve"] = samples_curve(samples, scored, options.samples)
-    if options.matches:
-        result["matches"] = matches(samples, scored, options.samples)
-    if options.positions:
-        result["positions"] = positions(rows, samples)
-    if options.exact_windows:
-        result["last_position"] = last_position(rows, samples, options, kept)
-    write(result, rows, options.output)
-    files.remove(kept.url)
-    describe(result, options.output)
+    settings = read_settings(BoundsSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
+    describe(perplexity_bounds(settings), settings.output)
     return 0
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    parser.add_argument("--negatives", required=True, metavar="STORE", help="samples at temperature 1, many a window")
-    parser.add_argument("--energies", required=True, metavar="STORE", help="their energies, from evaluation/score.py")
-    parser.add_argument("--output", required=True, metavar="DIR", help="where tables and figures go")
-    parser.add_argument("--samples", type=int, metavar="N", help="the first N of each context (default: all)")
-    parser.add_argument("--samples_curve", action="store_true", help="the bounds for fewer samples too")
-    parser.add_argument("--positions", action="store_true", help="perplexity at every position")
-    parser.add_argument(
-        "--matches", action="store_true", help="how often a sample is the real completion: for corpora with one truth"
-    )
-    parser.add_argument(
-        "--language_model",
-        action="append",
-        default=[],
-        metavar="DIR_OR_NAME",
-        help="another language model (balm, ralm, …), whose perplexity is put beside. May be given several times",
-    )
-    parser.add_argument(
-        "--exact_windows",
-        type=int,
-        metavar="K",
-        help="at the last position of K windows, the exact sum over the vocabulary; needs --energy and --generator",
-    )
-    parser.add_argument("--energy", metavar="DIR_OR_NAME", help="the energy model, for --exact_windows")
-    parser.add_argument("--generator", metavar="DIR_OR_NAME", help="the base language model, for --exact_windows")
-    options = parser.parse_args(arguments)
-    if options.exact_windows is not None:
-        if options.exact_windows < 1:
-            raise UserError(f"--exact_windows {options.exact_windows}: at least 1")
-        if not (options.energy and options.generator):
-            raise UserError("--exact_windows: name the models with --energy and --generator")
-    return options
+def perplexity_bounds(settings: BoundsSettings) -> dict[str, Any]:
+    """What bounds.json says, which is written with the table of contexts and the figures."""
+    samples, scored = open_stores(settings.negatives, settings.energies)
+    rows, warnings = table_of_contexts(samples, scored, settings.samples)
+    result = summary(rows, samples, scored) | {"warnings": warnings}
+    cache = ResultCache(files.join(settings.output, "kept.json"))
+    if settings.language_model:
+        result["language_models"] = {name: cached_perplexity(name, samples, cache) for name in settings.language_model}
+    if settings.samples_curve:
+        result["samples_curve"] = samples_curve(samples, scored, settings.samples)
+    if settings.matches:
+        result["matches"] = matches(samples, scored, settings.samples)
+    if settings.positions:
+        result["positions"] = positions(rows, samples)
+    if settings.exact_windows and settings.energy and settings.generator:
+        from evaluation.joint.exact import last_token_log_probs
+
+        exact = last_token_log_probs(settings.energy, settings.generator, samples, settings.exact_windows, cache)
+        result["last_position"] = last_position(rows, samples, exact)
+    write(result, rows, settings.output)
+    files.remove(cache.url)
+    return result
 
 
-def table_of_contexts(samples: Store, scored: Store, count: int | None) -> pa.Table:
-    """A row for every context: its real completion, and the estimates of its log Z."""
+def table_of_contexts(samples: Store, scored: Store, count: int | None) -> tuple[pa.Table, list[str]]:
+    """A row for every context: its real completion, and the estimates of its log Z; and what speaks against these."""
     pieces, sentences = [], []
     for contexts in contexts_of(samples, scored, count):
         bounds = log_partition_bounds(contexts.scores)
@@ -118,8 +121,7 @@ def table_of_contexts(samples: Store, scored: Store, count: int | None) -> pa.Ta
         pieces.append(pa.table(columns))
     if not pieces:
         raise UserError(f"{scored.path}: there are no energies in it")
-    table = pa.concat_tables(pieces)
-    return table.replace_schema_metadata({b"warnings": "\n".join(sentences).encode()})
+    return pa.concat_tables(pieces), sorted(set(sentences))
 
 
 def summary(rows: pa.Table, samples: Store, scored: Store) -> dict[str, Any]:
@@ -200,20 +202,17 @@ def positions(rows: pa.Table, samples: Store) -> list[dict[str, float]]:
     ]
 
 
-def kept_perplexity(name: str, samples: Store, kept: Kept) -> float:
+def cached_perplexity(name: str, samples: Store, cache: ResultCache) -> float:
     """Of another language model, on the same completions, given the same contexts."""
     from evaluation.joint.exact import perplexity_of
     from pipeline.models.model_folder import open_model_folder
 
     key = f"{samples.manifest.digest} {open_model_folder(name).weights_digest}"
-    return float(kept.get(key, lambda: perplexity_of(name, samples)))
+    return float(cache.get(key, lambda: perplexity_of(name, samples)))
 
 
-def last_position(rows: pa.Table, samples: Store, options: argparse.Namespace, kept: Kept) -> dict[str, Any]:
+def last_position(rows: pa.Table, samples: Store, exact: dict[str, tuple[float, float]]) -> dict[str, Any]:
     """The last token's exact probability, by the sum over the vocabulary, beside the estimate if there is one."""
-    from evaluation.joint.exact import last_token_log_probs
-
-    exact = last_token_log_probs(options.energy, options.generator, samples, options.exact_windows, kept)
     found: dict[str, Any] = {
         "windows": len(exact),
         "base": float(np.exp(-np.mean([base for base, _ in exact.values()]))),
@@ -239,7 +238,7 @@ def write(result: dict[str, Any], rows: pa.Table, output: str) -> None:
             for kind in ("svg", "png"):
                 base = result["base_perplexity"] if name == "samples_curve" else None
                 files.put(files.join(output, f"{name}.{kind}"), bounds_figure(result[name], across, kind, base))
-    files.put(files.join(output, "bounds.json"), json.dumps(result, indent=1).encode())
+    write_json(files.join(output, BOUNDS_FILE), result, BOUNDS)
 
 
 def describe(result: dict[str, Any], output: str) -> None:
@@ -267,4 +266,4 @@ def describe(result: dict[str, Any], output: str) -> None:
 
 
 if __name__ == "__main__":
-    exit_with(lambda: main(sys.argv[1:]))
+    exit_with(main)

@@ -7,38 +7,45 @@ is one file that needs no network, no other file and no script to be read. What 
 command that makes it; what cannot be read is named too, the rest is shown, and the exit code is then 1.
 """
 
-import argparse
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from evaluation.reporting.inputs import Findings, find_results
 from evaluation.reporting.page import page
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.provenance import code_version
+from pipeline.runtime.settings import Settings, read_settings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSettings(Settings):
+    """Folders of results, and the page that is made from them."""
+
+    input: tuple[str, ...] = setting(help="a folder of results. May be given several times", metavar="DIR")
+    output: str = setting(help="the page, an .html file on any filesystem", metavar="FILE")
+    title: str = setting("Residual energy-based models of text", help="of the page")
+
+    def check(self) -> None:
+        if not self.output.endswith((".html", ".htm")):
+            raise UserError(f"--output {self.output}: a file whose name ends with .html")
+        if files.exists(self.output) and not files.is_file(self.output):
+            raise UserError(f"--output {self.output}: a folder: name a file")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    found = find_results(options.input)
-    files.put(options.output, page(found, options.title, options.input, code_version()).encode())
-    describe(found, options.output)
+    settings = read_settings(ReportSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
+    found = report(settings)
+    describe(found, settings.output)
     return int(bool(found.problems))
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    parser.add_argument(
-        "--input", action="append", required=True, metavar="DIR", help="a folder of results. May be given several times"
-    )
-    parser.add_argument("--output", required=True, metavar="FILE", help="the page, an .html file on any filesystem")
-    parser.add_argument("--title", default="Residual energy-based models of text", help="of the page")
-    options = parser.parse_args(arguments)
-    if not options.output.endswith((".html", ".htm")):
-        raise UserError(f"--output {options.output}: a file whose name ends with .html")
-    if files.exists(options.output) and not files.is_file(options.output):
-        raise UserError(f"--output {options.output}: a folder: name a file")
-    return options
+def report(settings: ReportSettings) -> Findings:
+    """Writes the page, and returns what is on it."""
+    found = find_results(settings.input)
+    files.put(settings.output, page(found, settings.title, settings.input, code_version()).encode())
+    return found
 
 
 def describe(found: Findings, output: str) -> None:

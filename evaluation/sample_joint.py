@@ -10,12 +10,11 @@ same command is given again. --prompts takes a text file, a prompt on each line.
 slowly: for each of the generator's 128 likeliest words, --samples completions are drawn and weighed.
 """
 
-import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,16 +29,49 @@ from pipeline.engines.sampling import RULES, TOP_K, Sampling, request_seed
 from pipeline.mining.rows import divide
 from pipeline.models.model_folder import open_model_folder
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
-from pipeline.runtime.lock import writing
+from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.stores.manifest import Record, read_record, write_record
 from pipeline.stores.reader import Store
-from pipeline.stores.writer import differences
+from pipeline.stores.writer import OutputFolder
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
+from schemas.results import COMPLETIONS, SAMPLES, SAMPLES_FILE
 
-PARTS, RESULT = "parts", "samples.parquet"
+SCRIPT = "evaluation/sample_joint.py"
+PARTS = "parts"
 AT_ONCE = 8  # contexts: what a kill loses
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointSamplesSettings(Settings):
+    """Two models, what they complete, and how the generator draws."""
+
+    energy: str = setting(help="an energy model", metavar="DIR_OR_NAME")
+    generator: str = setting(help="the language model it was trained for", metavar="DIR_OR_NAME")
+    windows: str | None = setting(None, help="windows whose beginnings are completed", metavar="STORE")
+    prompts: str | None = setting(None, help="a text file, a prompt on each line", metavar="FILE")
+    context_length: int | None = setting(None, help="of windows (default: three quarters of them)", metavar="N")
+    tokens: int = setting(40, help="that follow a prompt (default: 40)", metavar="N", least=1)
+    limit: int | None = setting(None, help="the first N windows or prompts (default: all)", metavar="N", least=1)
+    samples: int = setting(10_000, help="of each context (default: 10000)", metavar="N", least=1)
+    sampling: str = setting(TOP_K, help="of the generator (default: top_k)", choices=RULES)
+    top_k: int = setting(10, help="of top_k (default: 10)", metavar="K")
+    top_p: float = setting(0.9, help="of nucleus (default: 0.9)", metavar="P")
+    autoregressive: bool = setting(False, help="token by token, marginalising the future")
+    engine: str = setting("torch", help="of the generator (default: torch)", choices=("vllm", "torch"))
+    seed: int = setting(0, help="(default: 0)")
+    output: str = setting(help="where samples.parquet goes", metavar="DIR")
+    overwrite: bool = setting(False, help="replace samples made with other settings")
+
+    def check(self) -> None:
+        if self.windows is not None and self.prompts is not None:
+            raise UserError("argument --prompts: not allowed with argument --windows: see --help")
+        if self.windows is None and self.prompts is None:
+            raise UserError("one of the arguments --windows --prompts is required: see --help")
+        if not 0 <= self.seed < 2**62:
+            raise UserError(f"--seed {self.seed}: between 0 and 2^62 - 1")
+        if self.autoregressive and self.engine != "torch":
+            raise UserError("--autoregressive: needs every token's probability, which --engine torch has")
 
 
 @dataclass(frozen=True)
@@ -53,146 +85,119 @@ class Context:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    options = parse(arguments)
-    prepare_environment()
-    model = open_model(options)
-    encoder = load_tokenizer(model.generator.model.folder)
-    contexts = list(find_contexts(options, model, encoder))
-    record = Record(["evaluation/sample_joint.py", *arguments], os.getcwd(), settings_of(options, contexts, model))
-    with writing(options.output):
-        prepare(options, record)
-        if not files.is_file(files.join(options.output, RESULT)):
-            draw(options, model, contexts, encoder)
-    describe(options.output)
+    settings = read_settings(JointSamplesSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
+    describe(sample_joint(settings), settings.output)
     return 0
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    parser.add_argument("--energy", required=True, metavar="DIR_OR_NAME", help="an energy model")
-    parser.add_argument(
-        "--generator", required=True, metavar="DIR_OR_NAME", help="the language model it was trained for"
-    )
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--windows", metavar="STORE", help="windows whose beginnings are completed")
-    source.add_argument("--prompts", metavar="FILE", help="a text file, a prompt on each line")
-    parser.add_argument("--context_length", type=int, metavar="N", help="of windows (default: three quarters of them)")
-    parser.add_argument("--tokens", type=int, default=40, metavar="N", help="that follow a prompt (default: 40)")
-    parser.add_argument("--limit", type=int, metavar="N", help="the first N windows or prompts (default: all)")
-    parser.add_argument("--samples", type=int, default=10_000, metavar="N", help="of each context (default: 10000)")
-    parser.add_argument("--sampling", choices=RULES, default=TOP_K, help="of the generator (default: top_k)")
-    parser.add_argument("--top_k", type=int, default=10, metavar="K", help="of top_k (default: 10)")
-    parser.add_argument("--top_p", type=float, default=0.9, metavar="P", help="of nucleus (default: 0.9)")
-    parser.add_argument("--autoregressive", action="store_true", help="token by token, marginalising the future")
-    parser.add_argument(
-        "--engine", choices=("vllm", "torch"), default="torch", help="of the generator (default: torch)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
-    parser.add_argument("--output", required=True, metavar="DIR", help="where samples.parquet goes")
-    parser.add_argument("--overwrite", action="store_true", help="replace samples made with other settings")
-    options = parser.parse_args(arguments)
-    for flag in ("samples", "tokens", "limit"):
-        if getattr(options, flag) is not None and getattr(options, flag) < 1:
-            raise UserError(f"--{flag} {getattr(options, flag)}: at least 1")
-    if not 0 <= options.seed < 2**62:
-        raise UserError(f"--seed {options.seed}: between 0 and 2^62 - 1")
-    if options.autoregressive and options.engine != "torch":
-        raise UserError("--autoregressive: needs every token's probability, which --engine torch has")
-    return options
+def sample_joint(settings: JointSamplesSettings) -> pa.Table:
+    """The rows of samples.parquet, drawn if they are not there."""
+    prepare_environment()
+    model = open_model(settings)
+    encoder = load_tokenizer(model.generator.model.folder)
+    contexts = list(find_contexts(settings, model, encoder))
+    folder = OutputFolder(settings.output, Record.of(SCRIPT, settings, result_of(settings, contexts, model)))
+    url = files.join(settings.output, SAMPLES_FILE)
+    with folder.held():
+        prepare(folder, settings.overwrite)
+        if not files.is_file(url):
+            draw(settings, model, contexts, encoder)
+    with files.open_random(url) as source:
+        return pq.read_table(source)
 
 
-def open_model(options: argparse.Namespace) -> JointModel:
-    window = int(Store(options.windows, kind="windows").manifest.settings["window"]) if options.windows else None
-    sampling = Sampling(options.sampling, options.top_k, options.top_p)
-    model = JointModel(options.generator, options.energy, sampling, options.engine, window)
-    if open_model_folder(options.energy).tokenizer_digest != model.generator.model.tokenizer_digest:
-        raise UserError(f"{options.energy} and {options.generator} have different vocabularies")
-    if options.windows:
-        store = Store(options.windows, kind="windows")
+def open_model(settings: JointSamplesSettings) -> JointModel:
+    window = int(Store(settings.windows, kind="windows").manifest.settings["window"]) if settings.windows else None
+    sampling = Sampling(settings.sampling, settings.top_k, settings.top_p)
+    model = JointModel(settings.generator, settings.energy, sampling, settings.engine, window)
+    if open_model_folder(settings.energy).tokenizer_digest != model.generator.model.tokenizer_digest:
+        raise UserError(f"{settings.energy} and {settings.generator} have different vocabularies")
+    if settings.windows:
+        store = Store(settings.windows, kind="windows")
         model.generator.model.check_fits(int(window or 0), store.manifest.tokenizer, store.path)
     return model
 
 
-def find_contexts(options: argparse.Namespace, model: JointModel, encoder: TextEncoder) -> Iterator[Context]:
-    if options.windows:
-        store = Store(options.windows, kind="windows")
-        window = int(store.manifest.settings["window"])
-        length = window * 3 // 4 if options.context_length is None else options.context_length
-        if not 0 <= length < window:
-            raise UserError(f"--context_length {length}: between 0 and {window - 1}, windows have {window} tokens")
-        for number, row in enumerate(store.rows(["window_id", "tokens"])):
-            if number == options.limit:
-                return
-            context, real = divide(row["tokens"], length, model.generator.model.direction)
-            yield Context(row["window_id"], context, len(real), real)
-        return
-    most = model.generator.window_length - options.tokens
+def find_contexts(settings: JointSamplesSettings, model: JointModel, encoder: TextEncoder) -> Iterator[Context]:
+    """The windows' beginnings (ends, for a right-to-left generator), or the prompts; as many as are wanted."""
+    if settings.windows is not None:
+        length, direction = settings.context_length, model.generator.model.direction
+        found = contexts_of_windows(Store(settings.windows, kind="windows"), length, direction)
+    else:
+        found = contexts_of_prompts(str(settings.prompts), settings.tokens, model, encoder)
+    return islice(found, settings.limit)
+
+
+def contexts_of_windows(store: Store, wanted: int | None, direction: str) -> Iterator[Context]:
+    window = int(store.manifest.settings["window"])
+    length = window * 3 // 4 if wanted is None else wanted
+    if not 0 <= length < window:
+        raise UserError(f"--context_length {length}: between 0 and {window - 1}, windows have {window} tokens")
+    for row in store.rows(["window_id", "tokens"]):
+        context, real = divide(row["tokens"], length, direction)
+        yield Context(row["window_id"], context, len(real), real)
+
+
+def contexts_of_prompts(path: str, tokens: int, model: JointModel, encoder: TextEncoder) -> Iterator[Context]:
+    """Of a prompt that is too long for the model's window, what is nearest to the completion."""
+    most = model.generator.window_length - tokens
     if most < 0:
-        raise UserError(f"--tokens {options.tokens}: a window of the models has {model.generator.window_length}")
-    lines = files.read(options.prompts).decode(errors="replace").splitlines()
+        raise UserError(f"--tokens {tokens}: a window of the models has {model.generator.window_length}")
+    lines = files.read(path).decode(errors="replace").splitlines()
     for number, line in enumerate(line for line in lines if line.strip()):
-        if number == options.limit:
-            return
         ids = encoder.encode([line])[0]
         kept = ids[:most] if model.backwards else ids[max(0, len(ids) - most) :]
-        yield Context(f"prompt-{number}", np.array(kept, np.int32), options.tokens, None)
+        yield Context(f"prompt-{number}", np.array(kept, np.int32), tokens, None)
 
 
-def settings_of(options: argparse.Namespace, contexts: list[Context], model: JointModel) -> dict[str, Any]:
+def result_of(settings: JointSamplesSettings, contexts: list[Context], model: JointModel) -> dict[str, Any]:
     """Everything that the samples depend on."""
     names = ("samples", "sampling", "top_k", "top_p", "autoregressive", "engine", "seed")
-    return {name: getattr(options, name) for name in names} | {
+    return {name: getattr(settings, name) for name in names} | {
         "contexts": [len(contexts), contexts[0].name if contexts else None, contexts[0].length if contexts else None],
         "generator": model.generator.model.weights_digest,
         "direction": model.generator.model.direction,
         "tokenizer": model.generator.model.tokenizer_digest,
-        "energy": open_model_folder(options.energy).weights_digest,
+        "energy": open_model_folder(settings.energy).weights_digest,
     }
 
 
-def prepare(options: argparse.Namespace, record: Record) -> None:
+def prepare(folder: OutputFolder, overwrite: bool) -> None:
     """Makes the folder this run's; what was made with other settings is refused, or replaced if that is wanted."""
-    there = read_record(options.output)
-    if there is None and (strange := [name for name in files.names_in(options.output) if not name.endswith(".tmp")]):
-        raise UserError(f"--output {options.output}: there is something else in this folder ({strange[0]})")
-    if there is not None and there.settings != record.settings:
-        if not options.overwrite:
-            raise UserError(
-                f"--output {options.output}: made with other settings "
-                f"({differences(there.settings, record.settings)}): choose another folder, or see --overwrite"
-            )
-        files.remove(files.join(options.output, RESULT))
-        files.remove(files.join(options.output, PARTS))
-    write_record(options.output, record)
+    there = read_record(folder.output)
+    folder.check_owner(there, overwrite, "choose another folder, or see --overwrite")
+    if there is not None and there.settings != folder.record.settings:
+        files.remove(files.join(folder.output, SAMPLES_FILE))
+        files.remove(files.join(folder.output, PARTS))
+    write_record(folder.output, folder.record)
 
 
-def draw(options: argparse.Namespace, model: JointModel, contexts: list[Context], encoder: TextEncoder) -> None:
+def draw(settings: JointSamplesSettings, model: JointModel, contexts: list[Context], encoder: TextEncoder) -> None:
     """A few contexts at a time, each few written when they are done; then all in one file."""
     if not contexts:
-        raise UserError(f"{options.windows or options.prompts}: there is nothing to complete in it")
+        raise UserError(f"{settings.windows or settings.prompts}: there is nothing to complete in it")
     rows: list[dict[str, Any]] = []
     with tqdm(total=len(contexts), unit=" contexts", dynamic_ncols=True, disable=None) as bar:
         for start in range(0, len(contexts), AT_ONCE):
             some = contexts[start : start + AT_ONCE]
-            part = files.join(options.output, PARTS, f"{start:08d}.json")
+            part = files.join(settings.output, PARTS, f"{start:08d}.json")
             if not files.is_file(part):
-                found = by_token(options, model, some) if options.autoregressive else at_once(options, model, some)
+                found = by_token(settings, model, some) if settings.autoregressive else at_once(settings, model, some)
                 made = [described(row, encoder) for row in found]
                 files.put(part, json.dumps(made).encode())
             rows += json.loads(files.read(part))
             bar.update(len(some))
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows), sink)
-    files.put(files.join(options.output, RESULT), sink.getvalue())
-    files.remove(files.join(options.output, PARTS))
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema([SAMPLES.field(name) for name in rows[0]])), sink)
+    files.put(files.join(settings.output, SAMPLES_FILE), sink.getvalue())
+    files.remove(files.join(settings.output, PARTS))
 
 
-def at_once(options: argparse.Namespace, model: JointModel, contexts: list[Context]) -> Iterator[dict[str, Any]]:
+def at_once(settings: JointSamplesSettings, model: JointModel, contexts: list[Context]) -> Iterator[dict[str, Any]]:
     """Algorithm 1: the samples of one context at a time, so that memory holds one context's."""
     for context in contexts:
-        seed = request_seed(options.seed, context.name, len(context.tokens))
-        (drawn,) = model.complete([context.tokens], [context.length], [seed], options.samples)
+        seed = request_seed(settings.seed, context.name, len(context.tokens))
+        (drawn,) = model.complete([context.tokens], [context.length], [seed], settings.samples)
         row = common(context, model)
         places = {"chosen": drawn.chosen, "base": 0, "best": int(drawn.energies.argmin()), "worst": drawn.worst}
         for name, place in places.items():
@@ -200,11 +205,11 @@ def at_once(options: argparse.Namespace, model: JointModel, contexts: list[Conte
         yield row | {"energies": drawn.energies, "effective_samples": drawn.effective_samples}
 
 
-def by_token(options: argparse.Namespace, model: JointModel, contexts: list[Context]) -> Iterator[dict[str, Any]]:
+def by_token(settings: JointSamplesSettings, model: JointModel, contexts: list[Context]) -> Iterator[dict[str, Any]]:
     for context in contexts:
-        seed = request_seed(options.seed, context.name, len(context.tokens))
+        seed = request_seed(settings.seed, context.name, len(context.tokens))
         chosen = model.complete_by_token(
-            context.tokens, context.length, seed, completions=options.samples, top=options.top_k
+            context.tokens, context.length, seed, completions=settings.samples, top=settings.top_k
         )
         (drawn,) = model.generator.sample([context.tokens], [context.length], [seed])
         base = drawn.tokens[0]
@@ -222,16 +227,14 @@ def common(context: Context, model: JointModel) -> dict[str, Any]:
 def described(row: dict[str, Any], encoder: TextEncoder) -> dict[str, Any]:
     """A row as it is written: ids as lists, and the text of each beside them."""
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in row.items()}
-    for name in ("context", "real", "chosen", "base", "best", "worst"):
+    for name in ("context", *COMPLETIONS):
         if plain.get(name) is not None:
             plain[f"{name}_text"] = encoder.decode(plain[name])
     return plain
 
 
-def describe(output: str) -> None:
-    with files.open_random(files.join(output, RESULT)) as source:
-        rows = pq.read_table(source)
-    print(f"samples {files.join(output, RESULT)}: {len(rows):,} contexts")
+def describe(rows: pa.Table, output: str) -> None:
+    print(f"samples {files.join(output, SAMPLES_FILE)}: {len(rows):,} contexts")
     if "effective_samples" in rows.column_names:
         effective = np.median(rows["effective_samples"].to_numpy())
         print(f"  effective  {effective:,.1f} of {len(rows['energies'][0]):,} samples (median)")

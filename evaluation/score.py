@@ -9,8 +9,6 @@ again. Every further option is Beam's: --direct_num_workers 2 uses two processes
 without any, the shards are made here, one after another, and Beam is not needed.
 """
 
-import argparse
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,89 +18,89 @@ from typing import Any
 import pyarrow as pa
 from tqdm import tqdm
 
-from evaluation.joint.scorers import Scorer, is_energy_model, open_scorer, score
+from evaluation.joint.scorers import Scorer, is_energy_model, open_scorer, score_rows
 from pipeline.models.language_model import open_language_model
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
-from pipeline.runtime.errors import Obstructed, UserError, exit_with
-from pipeline.runtime.lock import writing
-from pipeline.stores.manifest import Manifest, Record, read_manifest, write_manifest
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import Settings, read_known_settings, setting
+from pipeline.stores.manifest import Manifest, Record, read_manifest
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import (
-    SHARDS,
-    TOKENIZER_FOLDER,
-    Shard,
-    fingerprint,
-    finished_shard,
-    remove_others,
-    write_shard,
-)
-from pipeline.stores.writer import WORK, abandon, begin, commit, is_whole, store_there
+from pipeline.stores.shards import TOKENIZER_FOLDER, Shard, fingerprint
+from pipeline.stores.writer import StoreWriter
 from training.energy.folder import open_energy_model
 from training.energy.model import EnergyConfig
 
+SCRIPT = "evaluation/score.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSettings(Settings):
+    """A model, the negatives that it gives energies, and where these go."""
+
+    energy: str = setting(help="an energy model, or a language model", metavar="DIR_OR_NAME")
+    store: str = setting(help="the negatives to be scored", metavar="STORE")
+    output: str = setting(help="the store of energies, on any filesystem", metavar="DIR")
+    batch_size: int | None = setting(None, help="windows at once (default: 64, on GPUs 512)", metavar="N", least=1)
+    overwrite: bool = setting(False, help="replace a store that was made with other settings")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    options, rest = parse(arguments)
-    store = Store(options.store, kind="negatives")
-    settings: dict[str, Any] = {"energy": describe_energy(options.energy, store), "parent": store.manifest.digest}
-    settings |= {name: store.manifest.settings.get(name) for name in ("corpus", "split", "window", "context_lengths")}
-    record = Record(["evaluation/score.py", *arguments], os.getcwd(), settings)
-    job = ScoringJob(options.energy, options.store, options.output, record, options.batch_size)
-    with writing(options.output):
-        there = store_there(options.output, record, options.overwrite)
-        if there is None or not is_whole(options.output, there):
-            make(job, rest)
-        else:
-            files.remove(files.join(options.output, WORK))
-    describe(options.output, read_manifest(options.output))
+    settings, beam = read_known_settings(ScoreSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
+    describe(settings.output, score(settings, beam))
     return 0
 
 
-def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = Parser(__doc__)
-    parser.add_argument("--energy", required=True, metavar="DIR_OR_NAME", help="an energy model, or a language model")
-    parser.add_argument("--store", required=True, metavar="STORE", help="the negatives to be scored")
-    parser.add_argument("--output", required=True, metavar="DIR", help="the store of energies, on any filesystem")
-    parser.add_argument("--batch_size", type=int, metavar="N", help="windows at once (default: 64, on GPUs 512)")
-    parser.add_argument("--overwrite", action="store_true", help="replace a store that was made with other settings")
-    options, rest = parser.parse_known_args(arguments)
-    if options.batch_size is not None and options.batch_size < 1:
-        raise UserError(f"--batch_size {options.batch_size}: at least 1")
-    if rest:
+def score(settings: ScoreSettings, beam: Sequence[str] = ()) -> Manifest:
+    """The store of energies, made if it is not there: here, or through Beam if there are options of Beam's."""
+    if beam:
         from pipeline.runtime.beam import beam_options
 
-        beam_options(rest)
-    return options, rest
+        beam_options(list(beam))
+    job = ScoringJob(settings, writer_of(settings, beam))
+    with job.writer.held():
+        if (there := job.writer.made_before(settings.overwrite)) is not None:
+            return there
+        with job.writer.making():
+            job.writer.claim(files.join(settings.store, TOKENIZER_FOLDER))
+            if beam:
+                run_on_beam(job, beam)
+            else:
+                finish(make_here(job), job)
+    return read_manifest(settings.output)
+
+
+def writer_of(settings: ScoreSettings, beam: Sequence[str]) -> StoreWriter:
+    """Of the energies, which depend on the model and on the negatives, and on nothing else."""
+    store = Store(settings.store, kind="negatives")
+    result: dict[str, Any] = {"energy": describe_energy(settings.energy, store), "parent": store.manifest.digest}
+    result |= {name: store.manifest.settings.get(name) for name in ("corpus", "split", "window", "context_lengths")}
+    return StoreWriter(settings.output, Record.of(SCRIPT, settings, result, beam), kind="energies")
 
 
 @dataclass(frozen=True)
 class ScoringJob:
     """What every worker has to know."""
 
-    energy: str
-    store: str
-    output: str
-    record: Record
-    batch_size: int | None
+    settings: ScoreSettings
+    writer: StoreWriter
 
     @cached_property
     def negatives(self) -> Store:
-        return Store(self.store, kind="negatives")
+        return Store(self.settings.store, kind="negatives")
 
     @cached_property
     def scorer(self) -> Scorer:
-        return open_scorer(self.energy, int(self.negatives.manifest.settings["window"]), self.batch_size)
+        window = int(self.negatives.manifest.settings["window"])
+        return open_scorer(self.settings.energy, window, self.settings.batch_size)
 
     @property
     def stamp(self) -> str:
         """Of everything that the energies depend on."""
-        return fingerprint(self.record.settings)
+        return fingerprint(self.writer.record.settings)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the network: a worker opens its own."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("negatives", "scorer")}
+        return {"settings": self.settings, "writer": self.writer}
 
 
 def describe_energy(name: str, store: Store) -> dict[str, Any]:
@@ -115,24 +113,6 @@ def describe_energy(name: str, store: Store) -> dict[str, Any]:
     kind = model.config.kind if isinstance(model.config, EnergyConfig) else "likelihood"
     facts = {field: known.get(field) for field in ("preset", "seed", "objective", "stores", "corpus")}
     return {"path": name, "digest": model.weights_digest, "kind": kind} | facts
-
-
-def make(job: ScoringJob, rest: list[str]) -> None:
-    """All shards that are not there yet, then the manifest; bad input leaves the folder as it was."""
-    existed = files.exists(job.output)
-    begin(job.output, job.record)
-    try:
-        commit(job.output, files.join(job.store, TOKENIZER_FOLDER), job.record)
-        if rest:
-            run_on_beam(job, rest)
-        else:
-            finish(make_here(job), job)
-    except Obstructed:
-        raise
-    except UserError:
-        if not files.names_in(files.join(job.output, SHARDS)):
-            abandon(job.output, existed)
-        raise
 
 
 def make_here(job: ScoringJob) -> list[Shard]:
@@ -148,18 +128,19 @@ def make_here(job: ScoringJob) -> list[Shard]:
 
 def make_shard(number: int, job: ScoringJob) -> Shard:
     """The energies of one shard of negatives, unless they are there."""
-    there = finished_shard(job.output, number, "energies", job.stamp)
+    there = job.writer.shard(number, job.stamp)
     if there is not None:
         return there
-    tables = [score(rows, job.scorer) for rows in job.negatives.batches(shards=[number])]
-    energies = pa.concat_tables(tables) if tables else score(job.negatives.schema.empty_table(), job.scorer)
+    tables = [score_rows(rows, job.scorer) for rows in job.negatives.batches(shards=[number])]
+    energies = pa.concat_tables(tables) if tables else score_rows(job.negatives.schema.empty_table(), job.scorer)
     bad = [value for value in energies["energy"].to_pylist() if value != value or abs(value) == float("inf")]
     if bad:
-        raise UserError(f"{job.energy}: it gives a window of {job.store} the energy {bad[0]}: train it again")
-    return write_shard(job.output, number, energies.combine_chunks(), job.stamp)
+        model, store = job.settings.energy, job.settings.store
+        raise UserError(f"{model}: it gives a window of {store} the energy {bad[0]}: train it again")
+    return job.writer.write(number, energies.combine_chunks(), job.stamp)
 
 
-def run_on_beam(job: ScoringJob, rest: list[str]) -> None:
+def run_on_beam(job: ScoringJob, options: Sequence[str]) -> None:
     """The same through Beam: an element is a shard, written whole or not at all by whichever worker has it."""
     import apache_beam as beam
 
@@ -175,30 +156,21 @@ def run_on_beam(job: ScoringJob, rest: list[str]) -> None:
             | "Finish" >> beam.Map(finish, job)
         )
 
-    beam_runner.run(build, beam_runner.beam_options(rest))
+    beam_runner.run(build, beam_runner.beam_options(list(options)))
 
 
 def finish(made: list[Shard], job: ScoringJob) -> None:
     """Writes the manifest, and with it the store is finished."""
-    parent = read_manifest(job.store)
-    shards = sorted(made, key=lambda shard: (len(shard.file), shard.file))
-    rows = sum(shard.rows for shard in shards)
-    manifest = Manifest(
-        kind="energies",
-        shards=shards,
-        settings=job.record.settings,
+    parent = read_manifest(job.settings.store)
+    job.writer.finish(
+        made,
         tokenizer=parent.tokenizer,
-        parent={"path": job.store, "digest": parent.digest},
+        parent={"path": job.settings.store, "digest": parent.digest},
         seed=parent.seed,
-        command=job.record.command,
-        directory=job.record.directory,
-        counts={"energies": rows},
+        counts={"energies": sum(shard.rows for shard in made)},
         generator=parent.generator,
         sampling=parent.sampling,
     )
-    write_manifest(job.output, manifest)
-    remove_others(job.output, shards)
-    files.remove(files.join(job.output, WORK))
 
 
 def describe(output: str, manifest: Manifest) -> None:

@@ -1,23 +1,34 @@
 """What every analysis leaves behind: analysis.json, figure.svg and figure.png, under names that a report can find."""
 
-import argparse
-import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from evaluation.analyses.inputs import AnalysisInput, describe_input
 from evaluation.results.figures import saved
+from evaluation.results.json_file import write_json
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
-from pipeline.runtime.errors import UserError
 from pipeline.runtime.provenance import code_version
+from pipeline.runtime.settings import Settings, read_settings, setting
+from schemas.results import ANALYSIS, ANALYSIS_FILE
 
-RESULT = "analysis.json"
 WIDEST = 48  # characters of a text in a printed table
 SHOWN = 12  # rows of a printed table
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysisSettings(Settings):
+    """What all analyses are called with; each adds its inputs, and what its numbers depend on beside them."""
+
+    output: str = setting(help="where analysis.json and the figure go", metavar="DIR")
+
+
+S = TypeVar("S", bound=AnalysisSettings)
 
 
 @dataclass(frozen=True)
@@ -34,23 +45,21 @@ class Analysis:
     examples: list[dict[str, Any]] = field(default_factory=list)
 
 
-def parser_of(description: str | None) -> Parser:
-    """A command line with the option that all analyses share."""
-    parser = Parser(description)
-    parser.add_argument("--output", required=True, metavar="DIR", help="where analysis.json and the figure go")
-    return parser
+def run(kind: type[S], analyse: Callable[[S], Analysis], arguments: Sequence[str] | None, about: str | None) -> int:
+    """The main of an analysis: reads its settings from a command line, and says what was found."""
+    settings = read_settings(kind, sys.argv[1:] if arguments is None else arguments, about)
+    describe(analyse(settings), settings.output)
+    return 0
 
 
-def settings_of(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """The options that the numbers depend on, beside the inputs."""
-    return {name: getattr(options, name) for name in names}
-
-
-def check_counts(options: argparse.Namespace, *names: str) -> None:
-    """Refuses numbers of windows, tokens, … below 1."""
-    for name in names:
-        if getattr(options, name) is not None and getattr(options, name) < 1:
-            raise UserError(f"--{name} {getattr(options, name)}: at least 1")
+def provenance_of(
+    settings: AnalysisSettings, inputs: Mapping[str, AnalysisInput | list[AnalysisInput]], **more: Any
+) -> dict[str, Any]:
+    """What the numbers come from: inputs by the setting that named each, all other settings, and what more is said."""
+    lists = {name: given if isinstance(given, list) else [given] for name, given in inputs.items()}
+    others = {name: value for name, value in settings.to_json().items() if name not in {*inputs, "output"}}
+    listed = [describe_input(f"--{name}", one) for name, given in lists.items() for one in given]
+    return {"inputs": listed, "settings": others | more}
 
 
 def mean_and_error(values: ArrayLike) -> tuple[float, float | None]:
@@ -59,12 +68,13 @@ def mean_and_error(values: ArrayLike) -> tuple[float, float | None]:
     return float(array.mean()), float(array.std(ddof=1) / np.sqrt(len(array))) if len(array) > 1 else None
 
 
-def write(analysis: Analysis, figure: Figure, output: str) -> None:
+def write(analysis: Analysis, figure: Figure, output: str) -> Analysis:
     """The figure first: where there is an analysis.json, the rest is there too."""
     for kind in ("svg", "png"):
         files.put(files.join(output, f"figure.{kind}"), saved(figure, kind))
     content = asdict(analysis) | {"code_version": code_version()}
-    files.put(files.join(output, RESULT), json.dumps(content, indent=1, allow_nan=False).encode())
+    write_json(files.join(output, ANALYSIS_FILE), content, ANALYSIS, allow_nan=False)
+    return analysis
 
 
 def describe(analysis: Analysis, output: str) -> None:
@@ -80,7 +90,7 @@ def describe(analysis: Analysis, output: str) -> None:
         print(f"  … and {len(analysis.rows) - len(shown)} more rows")
     for sentence in analysis.warnings[:5]:
         print(f"  careful: {sentence}")
-    print(f"  written: {files.join(output, RESULT)}, figure.svg, figure.png")
+    print(f"  written: {files.join(output, ANALYSIS_FILE)}, figure.svg, figure.png")
 
 
 def _shown(value: Any) -> str:

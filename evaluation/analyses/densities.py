@@ -9,7 +9,6 @@ with the midpoint of the bounds on log Z of each context. The joint model's samp
 model's, chosen with probability softmax(-E). The stores are those of evaluation/perplexity_bounds.py.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +19,8 @@ import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from evaluation.analyses.analysis import Analysis, describe, mean_and_error, parser_of, settings_of, write
-from evaluation.analyses.inputs import described, store_of
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
+from evaluation.analyses.inputs import seed_setting, store_of, store_setting
 from evaluation.joint.bounds import log_partition_bounds, warnings_about
 from evaluation.joint.contexts import open_stores
 from evaluation.joint.model import resample
@@ -35,7 +34,7 @@ Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredContext:
     """One context: log P_phi and energy of its real completion, (), and of its samples, (n,)."""
 
     window_id: str
@@ -46,30 +45,37 @@ class Scored:
     energy: Numbers
 
 
+@dataclass(frozen=True, kw_only=True)
+class DensitiesSettings(AnalysisSettings):
+    """Samples and their energies, and the seed of the choice among them."""
+
+    negatives: str = store_setting("samples at temperature 1, many a window")
+    energies: str = store_setting("their energies, from evaluation/score.py")
+    seed: int = seed_setting("the choice among the samples")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--negatives", required=True, metavar="STORE", help="samples at temperature 1, many a window")
-    parser.add_argument("--energies", required=True, metavar="STORE", help="their energies, from evaluation/score.py")
-    parser.add_argument("--seed", type=int, default=0, help="of the choice among the samples (default: 0)")
-    options = parser.parse_args(arguments)
-    store_of(options.negatives, "negatives")
-    samples, scored = open_stores(options.negatives, options.energies)
-    values, warnings = values_of(samples, scored, options.seed)
+    return run(DensitiesSettings, analyse, arguments, __doc__)
+
+
+def analyse(settings: DensitiesSettings) -> Analysis:
+    """Log-probabilities of real completions and of samples under both models; those of each context are written too."""
+    store_of(settings.negatives, "negatives")
+    samples, scored = open_stores(settings.negatives, settings.energies)
+    values, warnings = values_of(samples, scored, settings.seed)
+    drawn = int(samples.manifest.settings["negatives"])
     analysis = Analysis(
         analysis="densities",
         title="Log-probability of real completions and of the models' own samples",
         description="Each model's log-probability of real completions beside that of its own samples, by context.",
         rows=[summary("base", values), summary("joint", values)],
-        inputs=[described("--negatives", samples), described("--energies", scored)],
-        settings=settings_of(options, "seed") | {"samples": int(samples.manifest.settings["negatives"])},
         warnings=warnings,
+        **provenance_of(settings, {"negatives": samples, "energies": scored}, samples=drawn),
     )
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(values), sink)
-    files.put(files.join(options.output, "values.parquet"), sink.getvalue())
-    write(analysis, figure_of(values), options.output)
-    describe(analysis, options.output)
-    return 0
+    files.put(files.join(settings.output, "values.parquet"), sink.getvalue())
+    return write(analysis, figure_of(values), settings.output)
 
 
 def values_of(samples: Store, scored: Store, seed: int) -> tuple[dict[str, Any], list[str]]:
@@ -85,7 +91,7 @@ def values_of(samples: Store, scored: Store, seed: int) -> tuple[dict[str, Any],
     return values, sorted(set(sentences))
 
 
-def scored_contexts(samples: Store, scored: Store) -> Iterator[list[Scored]]:
+def scored_contexts(samples: Store, scored: Store) -> Iterator[list[ScoredContext]]:
     """All contexts, those of one shard of windows at a time: a window's samples may be in several, in succession."""
     drawn = int(samples.manifest.settings["negatives"])
     chunks = -(-drawn // int((samples.manifest.sampling or {})["samples_per_row"]))
@@ -102,12 +108,12 @@ def scored_contexts(samples: Store, scored: Store) -> Iterator[list[Scored]]:
         firsts = rows.take(np.arange(0, len(rows), 1 + drawn))
         names, lengths = firsts["window_id"].to_pylist(), firsts["context_length"].to_pylist()
         yield [
-            Scored(name, length, float(own_log_p[0]), float(own_energy[0]), own_log_p[1:], own_energy[1:])
+            ScoredContext(name, length, float(own_log_p[0]), float(own_energy[0]), own_log_p[1:], own_energy[1:])
             for name, length, own_log_p, own_energy in zip(names, lengths, log_p, energy, strict=True)
         ]
 
 
-def log_probabilities(contexts: Sequence[Scored], log_z: Numbers, seed: int) -> dict[str, Any]:
+def log_probabilities(contexts: Sequence[ScoredContext], log_z: Numbers, seed: int) -> dict[str, Any]:
     """For every context, under each model: of the real completion, of one sample, and expected of a sample.
 
     The base model's sample is the first drawn. The expectation is over all n: their mean for the base model, their
@@ -163,4 +169,4 @@ def figure_of(values: dict[str, Numbers]) -> Figure:
 
 
 if __name__ == "__main__":
-    exit_with(lambda: main(sys.argv[1:]))
+    exit_with(main)

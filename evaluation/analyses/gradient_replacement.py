@@ -8,8 +8,6 @@ To first order the token v in place of x_t changes the energy by (e_v - e_(x_t))
 takes the gradient anew, and so on. Perplexity is the language model's, of the completion given its context.
 """
 
-import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -20,7 +18,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from evaluation.analyses.analysis import Analysis, check_counts, describe, parser_of, settings_of, write
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, provenance_of, run, write
 from evaluation.analyses.first_order import (
     HIGHER,
     LOWER,
@@ -29,7 +27,16 @@ from evaluation.analyses.first_order import (
     find_replacements,
     replaced,
 )
-from evaluation.analyses.inputs import described, energies_of, energy_of, language_model_of, store_of
+from evaluation.analyses.inputs import (
+    energies_of,
+    energy_of,
+    energy_setting,
+    generator_setting,
+    language_model_of,
+    limit_setting,
+    store_of,
+    store_setting,
+)
 from evaluation.joint.exact import open_base
 from evaluation.joint.scorers import EnergyScorer
 from evaluation.results.figures import BASE, INK, JOINT, REAL, panels, styled
@@ -37,11 +44,12 @@ from pipeline.engines.generator import Generator
 from pipeline.mining.rows import divide
 from pipeline.models.language_model import RIGHT_TO_LEFT
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import setting
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 
 GOALS = {("real", HIGHER): BASE, ("real", LOWER): REAL, ("generated", LOWER): JOINT}
-DRAWN = 40  # windows of each goal in the figure
+WINDOWS_IN_FIGURE = 40  # windows of each goal in the figure
 
 
 @dataclass(frozen=True)
@@ -60,16 +68,32 @@ class Models:
         return -energies_of(windows, self.scorer), np.exp(-self.generator.log_prob(contexts, completions) / lengths)
 
 
+@dataclass(frozen=True, kw_only=True)
+class GradientReplacementSettings(AnalysisSettings):
+    """Both models, negatives, and how many of their tokens are replaced."""
+
+    energy: str = energy_setting()
+    generator: str = generator_setting()
+    store: str = store_setting()
+    tokens: int = setting(5, help="that are replaced (default: 5)", metavar="K", least=1)
+    limit: int = limit_setting(20)
+    greedy: bool = setting(False, help="one after another, with a new gradient for each")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    store, energy = store_of(options.store, "negatives"), energy_of(options.energy)
+    return run(GradientReplacementSettings, analyse, arguments, __doc__)
+
+
+def analyse(settings: GradientReplacementSettings) -> Analysis:
+    """Score and perplexity of real and generated windows before and after tokens were replaced."""
+    store, energy = store_of(settings.store, "negatives"), energy_of(settings.energy)
     check_has_embeddings(energy)
     energy.check_fits(int(store.manifest.settings["window"]), store.manifest.tokenizer, store.path)
-    generator = language_model_of(options.generator)
+    generator = language_model_of(settings.generator)
     models = Models(EnergyScorer(energy), open_base(generator.name, store), load_tokenizer(generator.folder))
-    total = min(options.limit, len(store))
-    windows = tqdm(islice(texts(store), options.limit), total=total, unit=" windows", dynamic_ncols=True, disable=None)
-    examples = [example(models, window, text, goal, options) for window in windows for text, goal in GOALS]
+    total = min(settings.limit, len(store))
+    windows = tqdm(islice(texts(store), settings.limit), total=total, unit=" windows", dynamic_ncols=True, disable=None)
+    examples = [example(models, window, text, goal, settings) for window in windows for text, goal in GOALS]
     if not examples:
         raise UserError(f"{store.path}: there are no windows in it")
     analysis = Analysis(
@@ -77,26 +101,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         title="Tokens replaced along the gradient of the energy",
         description="Score and perplexity of windows before and after a few tokens were replaced to change the energy.",
         rows=[summary(examples, text, goal) for text, goal in GOALS],
-        inputs=[described("--energy", energy), described("--generator", generator), described("--store", store)],
-        settings=settings_of(options, "tokens", "limit", "greedy"),
         examples=examples,
+        **provenance_of(settings, {"energy": energy, "generator": generator, "store": store}),
     )
-    write(analysis, figure_of(examples), options.output)
-    describe(analysis, options.output)
-    return 0
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of(__doc__)
-    parser.add_argument("--energy", required=True, metavar="DIR_OR_NAME", help="an energy model")
-    parser.add_argument("--generator", required=True, metavar="DIR_OR_NAME", help="the language model")
-    parser.add_argument("--store", required=True, metavar="STORE", help="negatives")
-    parser.add_argument("--tokens", type=int, default=5, metavar="K", help="that are replaced (default: 5)")
-    parser.add_argument("--greedy", action="store_true", help="one after another, with a new gradient for each")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="the first N windows (default: 20)")
-    options = parser.parse_args(arguments)
-    check_counts(options, "tokens", "limit")
-    return options
+    return write(analysis, figure_of(examples), settings.output)
 
 
 def texts(store: Store) -> Iterator[dict[str, Any]]:
@@ -112,12 +120,14 @@ def texts(store: Store) -> Iterator[dict[str, Any]]:
 
 
 def example(
-    models: Models, window: dict[str, Any], text: str, goal: str, options: argparse.Namespace
+    models: Models, window: dict[str, Any], text: str, goal: str, settings: GradientReplacementSettings
 ) -> dict[str, Any]:
     """One window before and after, and with each of the new tokens alone."""
     tokens, length, direction = window[text], int(window["context_length"]), window["direction"]
     size = models.encoder.vocabulary_size
-    found = find_replacements(models.scorer.model, tokens, window["places"], options.tokens, goal, size, options.greedy)
+    found = find_replacements(
+        models.scorer.model, tokens, window["places"], settings.tokens, goal, size, settings.greedy
+    )
     after = replaced(tokens, found)
     scores, perplexities = models.judge([tokens, after, *(replaced(tokens, [one]) for one in found)], length)
     shown = [models.encoder.decode(part) for ids in (tokens, after) for part in divide(ids, length, direction)]
@@ -163,7 +173,7 @@ def summary(examples: Sequence[dict[str, Any]], text: str, goal: str) -> dict[st
 def figure_of(examples: Sequence[dict[str, Any]]) -> Figure:
     figure, axes = panels()
     for (text, goal), colour in GOALS.items():
-        own = [one for one in examples if (one["text"], one["goal"]) == (text, goal)][:DRAWN]
+        own = [one for one in examples if (one["text"], one["goal"]) == (text, goal)][:WINDOWS_IN_FIGURE]
         starts, ends = (
             np.array([[one[f"perplexity_{name}"], one[f"score_{name}"]] for one in own]) for name in ("before", "after")
         )
@@ -179,4 +189,4 @@ def figure_of(examples: Sequence[dict[str, Any]]) -> Figure:
 
 
 if __name__ == "__main__":
-    exit_with(lambda: main(sys.argv[1:]))
+    exit_with(main)

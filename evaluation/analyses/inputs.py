@@ -1,4 +1,7 @@
-"""What analyses read: stores, models, samples of the joint model. What is missing is named with what makes it."""
+"""What analyses read: stores, models, samples of the joint model, and the settings that name them.
+
+What is missing is named with the command that makes it.
+"""
 
 import hashlib
 import io
@@ -13,13 +16,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from evaluation.joint.scorers import EnergyScorer, LikelihoodScorer, Scorer
-from evaluation.sample_joint import RESULT
 from pipeline.models.language_model import RIGHT_TO_LEFT, LanguageModel, open_language_model
 from pipeline.models.model_folder import ModelFolder
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.settings import setting
 from pipeline.stores.manifest import MANIFEST, read_record
 from pipeline.stores.reader import Store
+from schemas.results import SAMPLES_FILE
 from training.energy.folder import EnergyFolder, open_energy_model
 from training.energy.inputs import Sequences, pad
 
@@ -32,6 +36,30 @@ MADE_BY = {
     "language": "deepspeed training/train_lm.py --preset NAME --train WINDOWS --valid WINDOWS --output {}",
 }
 Tokens = NDArray[np.int32]
+
+
+def energy_setting(help: str = "an energy model") -> Any:
+    return setting(help=help, metavar="DIR_OR_NAME")
+
+
+def generator_setting(help: str = "the language model") -> Any:
+    return setting(help=help, metavar="DIR_OR_NAME")
+
+
+def samples_setting() -> Any:
+    return setting(help="made by evaluation/sample_joint.py", metavar="DIR")
+
+
+def store_setting(help: str = "negatives") -> Any:
+    return setting(help=help, metavar="STORE")
+
+
+def limit_setting(default: int) -> Any:
+    return setting(default, help=f"the first N windows (default: {default})", metavar="N", least=1)
+
+
+def seed_setting(of: str) -> Any:
+    return setting(0, help=f"of {of} (default: 0)")
 
 
 def store_of(path: str, kind: str) -> Store:
@@ -67,14 +95,6 @@ def energies_of(windows: Sequence[Tokens], scorer: Scorer) -> NDArray[np.float64
     """Of windows of any length that have nothing in common."""
     padded = pad(windows)
     return scorer.energies(Sequences(padded.ids[None], padded.lengths[None]), 0)[0]
-
-
-def described(flag: str, source: "Store | ModelFolder | JointSamples") -> dict[str, str]:
-    """An input as analysis.json lists it."""
-    if isinstance(source, ModelFolder):
-        return {"option": flag, "path": source.name, "digest": source.weights_digest}
-    digest = source.manifest.digest if isinstance(source, Store) else source.digest
-    return {"option": flag, "path": source.path, "digest": digest}
 
 
 @dataclass(frozen=True)
@@ -116,9 +136,20 @@ class JointSamples:
             raise UserError(f"--{role} {model.name}: the samples of {self.path} are another model's")
 
 
+AnalysisInput = Store | ModelFolder | JointSamples
+
+
+def describe_input(option: str, given: AnalysisInput) -> dict[str, str]:
+    """An input as analysis.json lists it."""
+    if isinstance(given, ModelFolder):
+        return {"option": option, "path": given.name, "digest": given.weights_digest}
+    digest = given.manifest.digest if isinstance(given, Store) else given.digest
+    return {"option": option, "path": given.path, "digest": digest}
+
+
 def samples_of(path: str) -> JointSamples:
     """The folder that evaluation/sample_joint.py made."""
-    url, record = files.join(path, RESULT), read_record(path)
+    url, record = files.join(path, SAMPLES_FILE), read_record(path)
     if not files.is_file(url) or record is None:
         raise UserError(f"{path}: no samples of a joint model there: {MADE_BY['samples'].format(path)}")
     content = files.read(url)

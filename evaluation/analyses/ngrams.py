@@ -6,16 +6,16 @@ The samples are those of evaluation/sample_joint.py. An n-gram is counted within
 number of different n-grams in it over the number of all, and the mean is over completions.
 """
 
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from evaluation.analyses.analysis import Analysis, describe, mean_and_error, parser_of, write
-from evaluation.analyses.inputs import JointSamples, described, samples_of
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
+from evaluation.analyses.inputs import JointSamples, Tokens, samples_of, samples_setting
 from evaluation.results.figures import BASE, JOINT, REAL, panels, styled
 from pipeline.runtime.errors import UserError, exit_with
 
@@ -25,26 +25,33 @@ MARKERS = "osD"
 COLOURS = {"real": REAL, "base": BASE, "joint": JOINT}
 
 
+@dataclass(frozen=True, kw_only=True)
+class NgramsSettings(AnalysisSettings):
+    """Samples whose n-grams are counted."""
+
+    samples: str = samples_setting()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--samples", required=True, metavar="DIR", help="made by evaluation/sample_joint.py")
-    options = parser.parse_args(arguments)
-    samples = samples_of(options.samples)
-    texts = texts_of(samples)
+    return run(NgramsSettings, analyse, arguments, __doc__)
+
+
+def analyse(settings: NgramsSettings) -> Analysis:
+    """The share of unique n-grams, by n and by who wrote the completions."""
+    samples = samples_of(settings.samples)
+    rows = [row for name, completions in texts_of(samples).items() for row in shares(name, completions)]
     analysis = Analysis(
         analysis="ngrams",
         title="Unique n-grams",
         description="The share of different n-grams among all n-grams of a completion, averaged over completions.",
-        rows=[row for name, completions in texts.items() for row in shares(name, completions)],
-        inputs=[described("--samples", samples)],
+        rows=rows,
         warnings=[] if samples.has_real else ["The prompts have no real completions to compare with."],
+        **provenance_of(settings, {"samples": samples}),
     )
-    write(analysis, figure_of(analysis.rows), options.output)
-    describe(analysis, options.output)
-    return 0
+    return write(analysis, figure_of(rows), settings.output)
 
 
-def texts_of(samples: JointSamples) -> dict[str, list[Any]]:
+def texts_of(samples: JointSamples) -> dict[str, list[Tokens]]:
     """Completions by who wrote them; real ones only where there are some."""
     return {word: samples.completions(column) for column, word in TEXTS.items() if column != "real" or samples.has_real}
 
@@ -86,4 +93,4 @@ def figure_of(rows: list[dict[str, Any]]) -> Figure:
 
 
 if __name__ == "__main__":
-    exit_with(lambda: main(sys.argv[1:]))
+    exit_with(main)

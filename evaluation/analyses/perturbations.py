@@ -8,9 +8,8 @@ next. Reported are the mean changes of the energy and of the negative log-likeli
 160 tokens is scored 320 times by each model. A killed run continues when the same command is given again.
 """
 
-import argparse
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -20,27 +19,23 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from evaluation.analyses.analysis import (
-    Analysis,
-    check_counts,
-    describe,
-    mean_and_error,
-    parser_of,
-    settings_of,
-    write,
-)
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
 from evaluation.analyses.inputs import (
     Tokens,
-    described,
     energies_of,
     energy_of,
+    energy_setting,
+    generator_setting,
     language_model_of,
+    limit_setting,
     scorers_for,
+    seed_setting,
     store_of,
+    store_setting,
 )
 from evaluation.joint.scorers import Scorer
+from evaluation.results.cache import ResultCache
 from evaluation.results.figures import BASE, INK, JOINT, panels, styled
-from evaluation.results.kept import Kept
 from pipeline.engines.sampling import request_seed
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
@@ -49,61 +44,57 @@ from pipeline.stores.reader import Store
 REPLACEMENT, SWAP = KINDS = ("replacement", "swap")
 MODELS = {"energy": JOINT, "nll": BASE}
 WORDS = {"energy": "change of the energy", "nll": "change of the negative\nlog-likelihood"}
-KEPT = "windows.json"
+CACHE = "windows.json"
 # By kind, then by model, the change at every position; None where the two tokens that change places are the same.
 Changes = dict[str, dict[str, list[float | None]]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PerturbationsSettings(AnalysisSettings):
+    """Both models, and the real windows that are perturbed."""
+
+    energy: str = energy_setting()
+    generator: str = generator_setting()
+    windows: str = store_setting("real windows")
+    limit: int = limit_setting(100)
+    seed: int = seed_setting("the random tokens")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    store = store_of(options.windows, "windows")
-    energy, generator = energy_of(options.energy), language_model_of(options.generator)
+    return run(PerturbationsSettings, analyse, arguments, __doc__)
+
+
+def analyse(settings: PerturbationsSettings) -> Analysis:
+    """What a replaced token, and two that change places, add to the energy and to the negative log-likelihood."""
+    store = store_of(settings.windows, "windows")
+    energy, generator = energy_of(settings.energy), language_model_of(settings.generator)
     scorers: dict[str, Scorer] = dict(zip(MODELS, scorers_for(store, energy, generator), strict=True))
-    stamp = f"{energy.weights_digest} {generator.weights_digest}"
-    changes = all_changes(store, scorers, options, stamp)
+    changes = all_changes(store, scorers, settings, f"{energy.weights_digest} {generator.weights_digest}")
+    rows = rows_of(changes)
     analysis = Analysis(
         analysis="perturbations",
         title="Perturbations of real windows, by position",
         description="Mean change of the energy and of the language model's negative log-likelihood of real windows.",
-        rows=rows_of(changes),
-        inputs=[
-            described("--energy", energy),
-            described("--generator", generator),
-            described("--windows", store),
-        ],
-        settings=settings_of(options, "limit", "seed") | {"windows": len(changes)},
+        rows=rows,
+        **provenance_of(settings, {"energy": energy, "generator": generator, "windows": store}, windows=len(changes)),
     )
-    write(analysis, figure_of(analysis.rows), options.output)
-    describe(analysis, options.output)
-    return 0
+    return write(analysis, figure_of(rows), settings.output)
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of(__doc__)
-    parser.add_argument("--energy", required=True, metavar="DIR_OR_NAME", help="an energy model")
-    parser.add_argument("--generator", required=True, metavar="DIR_OR_NAME", help="the language model")
-    parser.add_argument("--windows", required=True, metavar="STORE", help="real windows")
-    parser.add_argument("--limit", type=int, default=100, metavar="N", help="the first N windows (default: 100)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random tokens (default: 0)")
-    options = parser.parse_args(arguments)
-    check_counts(options, "limit")
-    return options
-
-
-def all_changes(store: Store, scorers: dict[str, Scorer], options: argparse.Namespace, stamp: str) -> list[Changes]:
+def all_changes(store: Store, scorers: dict[str, Scorer], settings: PerturbationsSettings, stamp: str) -> list[Changes]:
     """Window by window; those of a run that was killed are not computed again."""
-    kept = Kept(files.join(options.output, KEPT))
+    cache = ResultCache(files.join(settings.output, CACHE))
     size = int(store.manifest.tokenizer["vocabulary_size"])
     if size < 2:
         raise UserError(f"{store.path}: a vocabulary of one token has no other to take its place")
-    rows = islice(store.rows(["window_id", "tokens"]), options.limit)
+    rows = islice(store.rows(["window_id", "tokens"]), settings.limit)
     found = []
-    for row in tqdm(rows, total=min(options.limit, len(store)), unit=" windows", dynamic_ncols=True, disable=None):
-        seed = request_seed(options.seed, row["window_id"], 0)
-        found.append(kept.get(f"{seed} {stamp}", partial(changes_of, row["tokens"], scorers, size, seed)))
+    for row in tqdm(rows, total=min(settings.limit, len(store)), unit=" windows", dynamic_ncols=True, disable=None):
+        seed = request_seed(settings.seed, row["window_id"], 0)
+        found.append(cache.get(f"{seed} {stamp}", partial(changes_of, row["tokens"], scorers, size, seed)))
     if not found:
         raise UserError(f"{store.path}: there are no windows in it")
-    kept.save()
+    cache.save()
     return found
 
 
@@ -168,4 +159,4 @@ def figure_of(rows: list[dict[str, Any]]) -> Figure:
 
 
 if __name__ == "__main__":
-    exit_with(lambda: main(sys.argv[1:]))
+    exit_with(main)

@@ -1,4 +1,4 @@
-"""How accuracy depends on the length of the context: the shorter the completion, the harder to tell.
+"""How accuracy depends on the length of the context: the shorter the completion, the harder it is.
 
   python evaluation/analyses/prefix_length.py --energies stores/wiki-test-bilstm stores/wiki-test-unit \\
       --output results/prefix-length
@@ -11,46 +11,51 @@ Accuracy is balanced over real and generated windows, and a window is called rea
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from matplotlib.figure import Figure
 
-from evaluation.analyses.analysis import Analysis, describe, parser_of, write
-from evaluation.analyses.inputs import described, store_of
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, provenance_of, run, write
+from evaluation.analyses.inputs import store_of, store_setting
 from evaluation.detection.accuracy import balanced_accuracy
 from evaluation.results.figures import INK, panels, styled
+from evaluation.results.words import spread
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.stores.reader import Store
 
 MARKERS = "osD^vPX*"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument(
-        "--energies",
-        required=True,
-        nargs="+",
-        action="extend",
-        metavar="STORE",
-        help="made by evaluation/score.py, one for each energy model. May be given several times",
+@dataclass(frozen=True, kw_only=True)
+class PrefixLengthSettings(AnalysisSettings):
+    """Energies of several models, or of one."""
+
+    energies: tuple[str, ...] = store_setting(
+        "made by evaluation/score.py, one for each energy model. May be given several times"
     )
-    options = parser.parse_args(arguments)
-    stores = [store_of(path, "energies") for path in options.energies]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = spread(sys.argv[1:] if arguments is None else arguments, "--energies")
+    return run(PrefixLengthSettings, analyse, words, __doc__)
+
+
+def analyse(settings: PrefixLengthSettings) -> Analysis:
+    """The accuracy of each energy model at each length of context."""
+    stores = [store_of(path, "energies") for path in settings.energies]
     rows = [row for label, store in zip(labels_of(stores), stores, strict=True) for row in accuracies(label, store)]
     analysis = Analysis(
         analysis="prefix_length",
         title="Accuracy by length of context",
         description="Balanced accuracy of each energy model at threshold 0, for every length of context by itself.",
         rows=rows,
-        inputs=[described("--energies", store) for store in stores],
         warnings=doubts(stores, rows),
+        **provenance_of(settings, {"energies": [*stores]}),
     )
-    write(analysis, figure_of(rows), options.output)
-    describe(analysis, options.output)
-    return 0
+    return write(analysis, figure_of(rows), settings.output)
 
 
 def labels_of(stores: Sequence[Store]) -> list[str]:
@@ -114,4 +119,4 @@ def figure_of(rows: Sequence[dict[str, Any]]) -> Figure:
 
 
 if __name__ == "__main__":
-    exit_with(lambda: main(sys.argv[1:]))
+    exit_with(main)

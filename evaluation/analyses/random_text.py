@@ -8,8 +8,8 @@ shuffled. An energy model sees neither while it is trained, and owes them nothin
 a low probability, is what keeps the joint model away from them.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -17,16 +17,17 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from evaluation.analyses.analysis import (
-    Analysis,
-    check_counts,
-    describe,
-    mean_and_error,
-    parser_of,
-    settings_of,
-    write,
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
+from evaluation.analyses.inputs import (
+    Tokens,
+    energies_of,
+    energy_of,
+    energy_setting,
+    limit_setting,
+    seed_setting,
+    store_of,
+    store_setting,
 )
-from evaluation.analyses.inputs import Tokens, described, energies_of, energy_of, store_of
 from evaluation.joint.scorers import EnergyScorer
 from evaluation.results.figures import BASE, COLOURS, INK, REAL, panels, styled
 from pipeline.engines.sampling import request_seed
@@ -38,17 +39,25 @@ from pipeline.stores.reader import Store
 TEXTS = {"real": REAL, "generated": BASE, "shuffled": COLOURS[3], "uniform": COLOURS[4]}
 
 
+@dataclass(frozen=True, kw_only=True)
+class RandomTextSettings(AnalysisSettings):
+    """An energy model, negatives, and how much random text is put beside them."""
+
+    energy: str = energy_setting()
+    store: str = store_setting()
+    limit: int = limit_setting(1000)
+    seed: int = seed_setting("the random text")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--energy", required=True, metavar="DIR_OR_NAME", help="an energy model")
-    parser.add_argument("--store", required=True, metavar="STORE", help="negatives")
-    parser.add_argument("--limit", type=int, default=1000, metavar="N", help="the first N windows (default: 1000)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random text (default: 0)")
-    options = parser.parse_args(arguments)
-    check_counts(options, "limit")
-    store, energy = store_of(options.store, "negatives"), energy_of(options.energy)
+    return run(RandomTextSettings, analyse, arguments, __doc__)
+
+
+def analyse(settings: RandomTextSettings) -> Analysis:
+    """Energies of real, generated, shuffled and uniformly drawn windows."""
+    store, energy = store_of(settings.store, "negatives"), energy_of(settings.energy)
     energy.check_fits(int(store.manifest.settings["window"]), store.manifest.tokenizer, store.path)
-    texts = texts_of(store, options.limit, options.seed)
+    texts = texts_of(store, settings.limit, settings.seed)
     scorer = EnergyScorer(energy)
     energies = {name: energies_of(windows, scorer) for name, windows in texts.items()}
     analysis = Analysis(
@@ -56,12 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         title="Energy of random text",
         description="Energies of real and generated windows, of shuffled real windows and of uniformly drawn tokens.",
         rows=[row_of(name, found) for name, found in energies.items()],
-        inputs=[described("--energy", energy), described("--store", store)],
-        settings=settings_of(options, "limit", "seed"),
+        **provenance_of(settings, {"energy": energy, "store": store}),
     )
-    write(analysis, figure_of(energies), options.output)
-    describe(analysis, options.output)
-    return 0
+    return write(analysis, figure_of(energies), settings.output)
 
 
 def texts_of(store: Store, limit: int, seed: int) -> dict[str, list[Tokens]]:
@@ -119,4 +125,4 @@ def figure_of(energies: dict[str, NDArray[np.float64]]) -> Figure:
 
 
 if __name__ == "__main__":
-    exit_with(lambda: main(sys.argv[1:]))
+    exit_with(main)

@@ -7,39 +7,40 @@ energy (best), the one of the highest (worst), a plain one (base) and the one ch
 is the share of its n-grams that it has had before: 1 less the share of unique ones.
 """
 
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from evaluation.analyses.analysis import (
-    Analysis,
-    check_counts,
-    describe,
-    mean_and_error,
-    parser_of,
-    settings_of,
-    write,
-)
-from evaluation.analyses.inputs import JointSamples, described, samples_of
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
+from evaluation.analyses.inputs import JointSamples, Tokens, samples_of, samples_setting
 from evaluation.analyses.ngrams import SIZES, unique_share
 from evaluation.results.figures import BASE, COLOURS, INK, JOINT, REAL, panels, styled
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import setting
 
 TEXTS = {"real": REAL, "best": COLOURS[4], "joint": JOINT, "base": BASE, "worst": COLOURS[3]}
 COLUMNS = {"joint": "chosen"}  # the others are called in the samples as they are here
 
 
+@dataclass(frozen=True, kw_only=True)
+class RepetitionByEnergySettings(AnalysisSettings):
+    """Samples, and how many pairs of them are shown."""
+
+    samples: str = samples_setting()
+    examples: int = setting(10, help="pairs that are shown (default: 10)", metavar="N", least=1)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--samples", required=True, metavar="DIR", help="made by evaluation/sample_joint.py")
-    parser.add_argument("--examples", type=int, default=10, metavar="N", help="pairs that are shown (default: 10)")
-    options = parser.parse_args(arguments)
-    check_counts(options, "examples")
-    samples = samples_of(options.samples)
+    return run(RepetitionByEnergySettings, analyse, arguments, __doc__)
+
+
+def analyse(settings: RepetitionByEnergySettings) -> Analysis:
+    """How much completions of the lowest and of the highest energy repeat, beside real, base and joint ones."""
+    samples = samples_of(settings.samples)
     found = {
         text: {n: repetitions(samples.completions(COLUMNS.get(text, text)), n) for n in SIZES}
         for text in TEXTS
@@ -50,16 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         title="Repetition in completions of low and of high energy",
         description="The share of n-grams that a completion repeats, for completions of different energies.",
         rows=rows_of(found, samples),
-        inputs=[described("--samples", samples)],
-        settings=settings_of(options, "examples"),
-        examples=examples_of(samples, found, options.examples),
+        examples=examples_of(samples, found, settings.examples),
+        **provenance_of(settings, {"samples": samples}),
     )
-    write(analysis, figure_of(found), options.output)
-    describe(analysis, options.output)
-    return 0
+    return write(analysis, figure_of(found), settings.output)
 
 
-def repetitions(completions: Sequence[Any], n: int) -> NDArray[np.float64]:
+def repetitions(completions: Sequence[Tokens], n: int) -> NDArray[np.float64]:
     """The share of repeated n-grams of each completion."""
     found = np.array([1 - unique_share(tokens, n) for tokens in completions])
     if np.isnan(found).any():
@@ -124,4 +122,4 @@ def figure_of(found: dict[str, dict[int, NDArray[np.float64]]]) -> Figure:
 
 
 if __name__ == "__main__":
-    exit_with(lambda: main(sys.argv[1:]))
+    exit_with(main)

@@ -9,8 +9,6 @@ that is one of the --near tokens before it. There log P(x_t | x_<t) of the joint
 shown, renormalised. A killed run continues when the same command is given again.
 """
 
-import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,27 +20,30 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from evaluation.analyses.analysis import (
-    Analysis,
-    check_counts,
-    describe,
-    mean_and_error,
-    parser_of,
-    settings_of,
-    write,
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
+from evaluation.analyses.inputs import (
+    JointSamples,
+    Tokens,
+    energy_of,
+    energy_setting,
+    generator_setting,
+    language_model_of,
+    samples_of,
+    samples_setting,
+    seed_setting,
 )
-from evaluation.analyses.inputs import JointSamples, Tokens, described, energy_of, language_model_of, samples_of
 from evaluation.joint.exact import next_log_probs
 from evaluation.joint.model import JointModel
+from evaluation.results.cache import ResultCache
 from evaluation.results.figures import INK, JOINT, panels, styled
-from evaluation.results.kept import Kept
 from pipeline.engines.sampling import Sampling, request_seed
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import setting
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 
 Numbers = NDArray[np.float64]
-KEPT = "points.json"
+CACHE = "points.json"
 
 
 @dataclass(frozen=True)
@@ -56,49 +57,49 @@ class Point:
     token: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class RepetitionNextTokenSettings(AnalysisSettings):
+    """Samples, their two models, and where and how closely next tokens are looked at."""
+
+    energy: str = energy_setting("the energy model of the samples")
+    generator: str = generator_setting("their language model")
+    samples: str = samples_setting()
+    points: int = setting(20, help="of repetition (default: 20)", metavar="N", least=1)
+    near: int = setting(4, help="tokens one of which is repeated (default: 4)", metavar="N", least=1)
+    # The flag is older than the method of that name, which nothing calls here: an analysis leaves no record.
+    words: int = setting(128, help="candidates (default: 128)", metavar="N", least=1)  # type: ignore[assignment]
+    completions: int = setting(1000, help="of a candidate (default: 1000)", metavar="N", least=1)
+    top: int = setting(10, help="candidates that are shown (default: 10)", metavar="N", least=1)
+    seed: int = seed_setting("the completions")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    samples = samples_of(options.samples)
-    energy, generator = energy_of(options.energy), language_model_of(options.generator)
+    return run(RepetitionNextTokenSettings, analyse, arguments, __doc__)
+
+
+def analyse(settings: RepetitionNextTokenSettings) -> Analysis:
+    """The probability of a nearby token again, under both models, where the base model repeats itself."""
+    samples = samples_of(settings.samples)
+    energy, generator = energy_of(settings.energy), language_model_of(settings.generator)
     for role, model in (("energy", energy), ("generator", generator)):
         samples.check_model(model, role)
-    joint = JointModel(options.generator, options.energy, Sampling(), window_length=longest(samples))
-    points = list(islice(points_of(samples, options.near), options.points))
+    joint = JointModel(settings.generator, settings.energy, Sampling(), window_length=longest(samples))
+    points = list(islice(points_of(samples, settings.near), settings.points))
     if not points:
-        raise UserError(f"{samples.path}: no base sample repeats one of the {options.near} tokens before: see --near")
-    stamp = f"{energy.weights_digest} {generator.weights_digest} {options.words} {options.completions}"
-    found = probabilities(points, joint, options, stamp)
+        raise UserError(f"{samples.path}: no base sample repeats one of the {settings.near} tokens before: see --near")
+    stamp = f"{energy.weights_digest} {generator.weights_digest} {settings.words} {settings.completions}"
+    pairs = zip(points, probabilities(points, joint, settings, stamp), strict=True)
     encoder = load_tokenizer(generator.folder)
-    pairs = zip(points, found, strict=True)
-    examples = [example(point, *own, options.top, encoder, joint.backwards) for point, own in pairs]
+    examples = [example(point, *own, settings.top, encoder, joint.backwards) for point, own in pairs]
     analysis = Analysis(
         analysis="repetition_next_token",
         title="Next token where the base model repeats itself",
         description="The probability of repeating a nearby token, under the base and under the joint model.",
         rows=rows_of(examples),
-        inputs=[described("--energy", energy), described("--generator", generator), described("--samples", samples)],
-        settings=settings_of(options, "points", "near", "words", "completions", "top", "seed"),
         examples=examples,
+        **provenance_of(settings, {"energy": energy, "generator": generator, "samples": samples}),
     )
-    write(analysis, figure_of(examples), options.output)
-    describe(analysis, options.output)
-    return 0
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of(__doc__)
-    parser.add_argument("--energy", required=True, metavar="DIR_OR_NAME", help="the energy model of the samples")
-    parser.add_argument("--generator", required=True, metavar="DIR_OR_NAME", help="their language model")
-    parser.add_argument("--samples", required=True, metavar="DIR", help="made by evaluation/sample_joint.py")
-    parser.add_argument("--points", type=int, default=20, metavar="N", help="of repetition (default: 20)")
-    parser.add_argument("--near", type=int, default=4, metavar="N", help="tokens one of which is repeated (default: 4)")
-    parser.add_argument("--words", type=int, default=128, metavar="N", help="candidates (default: 128)")
-    parser.add_argument("--completions", type=int, default=1000, metavar="N", help="of a candidate (default: 1000)")
-    parser.add_argument("--top", type=int, default=10, metavar="N", help="candidates that are shown (default: 10)")
-    parser.add_argument("--seed", type=int, default=0, help="of the completions (default: 0)")
-    options = parser.parse_args(arguments)
-    check_counts(options, "points", "near", "words", "completions", "top")
-    return options
+    return write(analysis, figure_of(examples), settings.output)
 
 
 def longest(samples: JointSamples) -> int:
@@ -128,22 +129,22 @@ def first_repetition(context: Tokens, completion: Tokens, near: int) -> int | No
 
 
 def probabilities(
-    points: Sequence[Point], joint: JointModel, options: argparse.Namespace, stamp: str
+    points: Sequence[Point], joint: JointModel, settings: RepetitionNextTokenSettings, stamp: str
 ) -> list[tuple[NDArray[np.int64], Numbers, Numbers]]:
     """For each point the candidates, and log P of each under the base and the joint model, over all candidates."""
-    kept = Kept(files.join(options.output, KEPT))
+    cache = ResultCache(files.join(settings.output, CACHE))
     found = []
     for point in tqdm(points, unit=" points", dynamic_ncols=True, disable=None):
-        seed = request_seed(options.seed, point.window_id, len(point.before))
-        columns = kept.get(f"{seed} {stamp}", partial(candidates, point, joint, options, seed))
+        seed = request_seed(settings.seed, point.window_id, len(point.before))
+        columns = cache.get(f"{seed} {stamp}", partial(candidates, point, joint, settings, seed))
         found.append((np.array(columns[0], np.int64), np.array(columns[1]), np.array(columns[2])))
-    kept.save()
+    cache.save()
     return found
 
 
-def candidates(point: Point, joint: JointModel, options: argparse.Namespace, seed: int) -> list[list[float]]:
+def candidates(point: Point, joint: JointModel, settings: RepetitionNextTokenSettings, seed: int) -> list[list[float]]:
     context = point.before[::-1] if joint.backwards else point.before
-    tokens, weights = joint.next_token(context, point.left, seed, options.words, options.completions)
+    tokens, weights = joint.next_token(context, point.left, seed, settings.words, settings.completions)
     base = next_log_probs(joint.generator, context)[tokens]
     return [tokens.tolist(), normalised(base).tolist(), normalised(weights).tolist()]
 
@@ -207,4 +208,4 @@ def figure_of(examples: Sequence[dict[str, Any]]) -> Figure:
 
 
 if __name__ == "__main__":
-    exit_with(lambda: main(sys.argv[1:]))
+    exit_with(main)

@@ -8,16 +8,16 @@ generators. A window is called real where its score -E is above 0: for base and 
 positive rate of the paper's automatic assessment of generations.
 """
 
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from evaluation.analyses.analysis import Analysis, describe, parser_of, write
-from evaluation.analyses.inputs import JointSamples, described, energies_of, energy_of, samples_of
+from evaluation.analyses.analysis import Analysis, AnalysisSettings, provenance_of, run, write
+from evaluation.analyses.inputs import JointSamples, energies_of, energy_of, energy_setting, samples_of, samples_setting
 from evaluation.analyses.ngrams import COLOURS, TEXTS
 from evaluation.detection.accuracy import interval
 from evaluation.joint.scorers import EnergyScorer
@@ -28,23 +28,31 @@ from training.energy.folder import EnergyFolder
 Flags = NDArray[np.bool_]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ThirdDetectorSettings(AnalysisSettings):
+    """Samples, and the energy model that judges them."""
+
+    detector: str = energy_setting()
+    samples: str = samples_setting()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--detector", required=True, metavar="DIR_OR_NAME", help="an energy model")
-    parser.add_argument("--samples", required=True, metavar="DIR", help="made by evaluation/sample_joint.py")
-    options = parser.parse_args(arguments)
-    samples, detector = samples_of(options.samples), energy_of(options.detector)
+    return run(ThirdDetectorSettings, analyse, arguments, __doc__)
+
+
+def analyse(settings: ThirdDetectorSettings) -> Analysis:
+    """The share of real, base and joint windows that the detector takes for real."""
+    samples, detector = samples_of(settings.samples), energy_of(settings.detector)
+    rows = rows_of(called_real(samples, detector))
     analysis = Analysis(
         analysis="third_detector",
         title="Samples that a third detector takes for real text",
         description="The share of windows to which a detector that did not choose them gives a score above 0.",
-        rows=rows_of(called_real(samples, detector)),
-        inputs=[described("--detector", detector), described("--samples", samples)],
+        rows=rows,
         warnings=doubts(samples, detector),
+        **provenance_of(settings, {"detector": detector, "samples": samples}),
     )
-    write(analysis, figure_of(analysis.rows), options.output)
-    describe(analysis, options.output)
-    return 0
+    return write(analysis, figure_of(rows), settings.output)
 
 
 def called_real(samples: JointSamples, detector: EnergyFolder) -> dict[str, Flags]:
@@ -110,4 +118,4 @@ def figure_of(rows: list[dict[str, Any]]) -> Figure:
 
 
 if __name__ == "__main__":
-    exit_with(lambda: main(sys.argv[1:]))
+    exit_with(main)

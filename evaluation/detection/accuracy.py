@@ -1,4 +1,4 @@
-"""How well scores tell real windows from generated ones."""
+"""How well scores distinguish real windows from generated ones."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""Telling real texts from generated ones, whatever their length: a text's score is the mean over its blocks.
+"""Distinguishing real texts from generated ones, whatever their length: a text's score is the mean over its blocks.
 
 detector = Detector("models/energy")
 detector.score(["Call me Ishmael.", …])     # a Detection for each: score > 0 is real
@@ -64,7 +64,7 @@ class Detector:
     ) -> Iterator[Detection]:
         """The same for texts in pieces, in memory that does not grow with them.
 
-        `read` is told of characters when they have been scored.
+        `read` is called with the number of characters whenever some have been scored.
         """
         waiting: list[Block] = []
         ended: list[Ended] = []

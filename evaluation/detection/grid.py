@@ -2,20 +2,18 @@
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field
-from io import StringIO
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation import score as scoring_job
 from evaluation.detection.accuracy import Accuracy, Rule, balanced_accuracy, best_rule
-from evaluation.detection.labels import Origin, origin, origin_of_stores, setting, warning_about
+from evaluation.detection.labels import Origin, origin, origin_of_stores, setting_of, warning_about
 from evaluation.detection.texts import find_texts, whole_texts
 from evaluation.detection.tfidf import Tfidf, train_tfidf
 from evaluation.detection.window_texts import texts_of
+from evaluation.score import ScoreSettings, describe_energy, score
 from pipeline.models.language_model import open_language_model
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
@@ -52,7 +50,7 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Source:
+class GridData:
     """A test set, or what a baseline learns from: stores of negatives, or files of real and of generated texts."""
 
     stores: tuple[str, ...] = ()
@@ -60,13 +58,13 @@ class Source:
     generated: tuple[str, ...] = ()
 
     @staticmethod
-    def of(given: Any, root: str) -> "Source":
+    def of(given: Any, root: str) -> "GridData":
         def placed(paths: Sequence[str]) -> tuple[str, ...]:
             return tuple(at(root, path) for path in paths)
 
         if isinstance(given, list):
-            return Source(stores=placed(given))
-        return Source(
+            return GridData(stores=placed(given))
+        return GridData(
             placed(given.get("stores", ())), placed(given.get("real", ())), placed(given.get("generated", ()))
         )
 
@@ -92,29 +90,29 @@ class Grid:
         """Accuracy, interval, setting and warnings; or what stood in the way."""
         cell: dict[str, Any] = {"row": row["name"], "column": column["name"]}
         try:
-            train, score, rule = self.model(row, column["name"])
-            source = Source.of(column, self.root)
-            test = origin_of_column(column, source)
-            scores = score(source)
+            train, scores_of, rule = self.model(row, column["name"])
+            data = GridData.of(column, self.root)
+            test = origin_of_column(column, data)
+            scores = scores_of(data)
         except UserError as error:
             return cell | {"problem": str(error)}
         lengths = sorted({int(length) for length in np.unique(scores.real_contexts)})
         warning = warning_about(train, test)
         return cell | {
-            "setting": setting(train, test),
+            "setting": setting_of(train, test),
             **scores.accuracy(rule).described(),
             "by_context": {str(length): scores.accuracy(rule, length).described() for length in lengths},
             "rule": {"sign": rule.sign, "threshold": rule.threshold},
             "warnings": [warning] if warning else [],
         }
 
-    def model(self, row: dict[str, Any], column: str) -> tuple[Origin, Callable[[Source], Scores], Rule]:
+    def model(self, row: dict[str, Any], column: str) -> tuple[Origin, Callable[[GridData], Scores], Rule]:
         """A row's model: what it was trained on, how it scores a test set, and what it calls real."""
         if "energy" in row:
             name = self.chosen(row, "energy", column)
             folder = open_energy_model(name)
-            return origin(folder.provenance.get("stores") or []), lambda source: self.scored(name, source), Rule(1, 0.0)
-        valid = Source.of(self.chosen(row, "valid", column), self.root)
+            return origin(folder.provenance.get("stores") or []), lambda data: self.scored(name, data), Rule(1, 0.0)
+        valid = GridData.of(self.chosen(row, "valid", column), self.root)
         if "likelihood" in row:
             name = self.chosen(row, "likelihood", column)
             model = open_language_model(name)
@@ -123,13 +121,13 @@ class Grid:
             if (key := fingerprint({"model": model.weights_digest, "valid": valid.stores})) not in self.rules:
                 there = self.scored(name, valid)
                 self.rules[key] = best_rule(there.real, there.generated)
-            return train, lambda source: self.scored(name, source), self.rules[key]
-        learned = Source.of(self.chosen(row, "tfidf", column), self.root)
+            return train, lambda data: self.scored(name, data), self.rules[key]
+        learned = GridData.of(self.chosen(row, "tfidf", column), self.root)
         key = fingerprint({"train": repr(learned), "valid": repr(valid)})
         if key not in self.baselines:
             self.baselines[key] = train_tfidf(*labelled(learned), *labelled(valid))
         train = origin_of_stores(learned.opened()) if learned.stores else Origin(frozenset(), frozenset())
-        return train, lambda source: by_text(self.baselines[key], source), Rule(1, 0.0)
+        return train, lambda data: by_text(self.baselines[key], data), Rule(1, 0.0)
 
     def chosen(self, row: dict[str, Any], key: str, column: str) -> Any:
         """What a row names, or, where it names one for each column, what it names for this one."""
@@ -140,27 +138,26 @@ class Grid:
             given = given[column]
         return at(self.root, given) if isinstance(given, str) else given
 
-    def scored(self, model: str, source: Source) -> Scores:
-        if source.real:
-            return detected(model, source)
-        return joined([read_energies(self.energies_of(model, path)) for path in source.stores])
+    def scored(self, model: str, data: GridData) -> Scores:
+        if data.real:
+            return detected(model, data)
+        return joined([read_energies(self.energies_of(model, path)) for path in data.stores])
 
     def energies_of(self, model: str, path: str) -> str:
         """The store of a model's energies on a store of negatives, made if it is not there."""
         store = Store(path, kind="negatives")
         names = [os.path.basename(os.path.normpath(name)) for name in (model, path)]
-        digest = scoring_job.describe_energy(model, store)["digest"]
+        digest = describe_energy(model, store)["digest"]
         stamp = fingerprint({"energy": digest, "store": store.manifest.digest})[:12]
         output = files.join(self.energies, f"{names[0]}-on-{names[1]}-{stamp}")
-        with redirect_stdout(StringIO()):
-            scoring_job.main(["--energy", model, "--store", path, "--output", output])
+        score(ScoreSettings(energy=model, store=path, output=output))
         return output
 
 
-def origin_of_column(column: dict[str, Any], source: Source) -> Origin:
+def origin_of_column(column: dict[str, Any], data: GridData) -> Origin:
     """Of stores, from their manifests; of texts, what the grid file says."""
-    if source.stores:
-        return origin_of_stores(source.opened())
+    if data.stores:
+        return origin_of_stores(data.opened())
     return Origin(
         frozenset([column["corpus"]] if "corpus" in column else []),
         frozenset([column["architecture"]] if "architecture" in column else []),
@@ -184,13 +181,13 @@ def joined(parts: Sequence[Scores]) -> Scores:
     return Scores(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def by_text(baseline: Tfidf, source: Source) -> Scores:
+def by_text(baseline: Tfidf, data: GridData) -> Scores:
     """A baseline that reads text, on a test set."""
-    if source.real:
-        real, generated = read_all(source.real), read_all(source.generated)
+    if data.real:
+        real, generated = read_all(data.real), read_all(data.generated)
         return unpaired(baseline.score(real), baseline.score(generated))
     parts = []
-    for store in source.opened():
+    for store in data.opened():
         texts = texts_of(store)
         contexts = np.array(texts.contexts, np.int64)
         owners = np.array(texts.windows, object)
@@ -210,29 +207,29 @@ def by_text(baseline: Tfidf, source: Source) -> Scores:
 
 def read_all(paths: Sequence[str]) -> list[str]:
     """The texts of files that are not empty, white space collapsed."""
-    found = [text for source in find_texts("grid", paths, "text", "utf-8") for text in whole_texts(source)]
+    found = [text for data in find_texts("grid", paths, "text", "utf-8") for text in whole_texts(data)]
     return [text for text in found if text]
 
 
-def labelled(source: Source) -> tuple[list[str], list[int]]:
+def labelled(data: GridData) -> tuple[list[str], list[int]]:
     """Texts and whether they are real, for a baseline to learn from."""
-    if source.real:
-        real, generated = read_all(source.real), read_all(source.generated)
+    if data.real:
+        real, generated = read_all(data.real), read_all(data.generated)
     else:
-        found = [texts_of(store) for store in source.opened()]
+        found = [texts_of(store) for store in data.opened()]
         real = [text for texts in found for text in texts.real]
         generated = [text for texts in found for text in texts.generated]
     return [*real, *generated], [1] * len(real) + [0] * len(generated)
 
 
-def detected(model: str, source: Source) -> Scores:
+def detected(model: str, data: GridData) -> Scores:
     """An energy model on whole texts, block by block."""
     from evaluation.detection.detector import Detector
 
     detector = Detector(model)
     found = [
         [result.score for result in detector.score(read_all(paths)) if result.score is not None]
-        for paths in (source.real, source.generated)
+        for paths in (data.real, data.generated)
     ]
     return unpaired(np.array(found[0]), np.array(found[1]))
 

@@ -1,4 +1,4 @@
-"""What a test is, given what an energy model was trained on: the paper's four settings, told from manifests."""
+"""What a test is, given what an energy model was trained on: one of the paper's four settings, found from manifests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ def origin(stores: Sequence[dict[str, Any]]) -> Origin:
     )
 
 
-def setting(train: Origin, test: Origin) -> str:
+def setting_of(train: Origin, test: Origin) -> str:
     """A corpus, or an architecture, that was one of several in training counts as known."""
     if not (train.corpora and train.architectures and test.corpora and test.architectures):
         return UNKNOWN

@@ -9,14 +9,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from evaluation.detection.accuracy import balanced_accuracy
-from evaluation.detection.texts import Input
+from evaluation.detection.texts import LabelledFile
 
-Scores = NDArray[np.float64]
+Numbers = NDArray[np.float64]
 REAL, GENERATED = "real", "generated"  # labels
 DETECTORS = {"energy": "score", "tfidf": "tfidf"}  # and the columns of their scores
 
 
-def shares(rows: pa.Table, inputs: Sequence[Input]) -> list[dict[str, Any]]:
+def shares(rows: pa.Table, inputs: Sequence[LabelledFile]) -> list[dict[str, Any]]:
     """Of every file, in order: how many texts it has and how many are called real."""
     found = []
     for input in inputs:
@@ -54,7 +54,7 @@ def accuracies(rows: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
-def measured(real: Scores, generated: Scores) -> dict[str, Any]:
+def measured(real: Numbers, generated: Numbers) -> dict[str, Any]:
     """Of scores of real and of generated texts, s > 0 meaning real, both classes counting equally."""
     found = balanced_accuracy(real, generated)
     counted = {"real": (found.real, len(real)), "generated": (found.generated, len(generated))}

@@ -3,14 +3,11 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.text.blocks import one_spaced
-from pipeline.text.documents import FORMATS, Rejected, Source, find_sources, read_documents
+from pipeline.text.documents import BYTE_ORDER_MARK, FORMATS, Rejected, Source, find_sources, read_documents
 
 
 @dataclass(frozen=True)
@@ -22,7 +19,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Input:
+class LabelledFile:
     """A file of texts, and what they are, if that is known."""
 
     source: Source
@@ -39,9 +36,13 @@ def find_texts(flag: str, patterns: Iterable[str], text_field: str, encoding: st
 
 
 def read_texts(source: Source) -> Iterator[Text]:
-    """The texts of one file. A line of JSON has its own `id`, or its line's number; any other text its number."""
+    """The texts of one file, as every stage reads them.
+
+    A line of JSON has its own `id`, or its line's number; any other text its number.
+    """
     if source.format == "jsonl":
-        yield from _json_texts(source)
+        pairs = zip(read_documents(source), _ids_of_lines(source), strict=True)
+        yield from (Text(id, pieces) for pieces, id in pairs)
     elif source.format == "text":
         yield from (Text(source.url.rsplit("/", 1)[-1], pieces) for pieces in read_documents(source))
     else:
@@ -57,44 +58,20 @@ def whole_texts(source: Source) -> Iterator[str]:
             yield ""
 
 
-def _json_texts(source: Source) -> Iterator[Text]:
-    position = 0
+def _ids_of_lines(source: Source) -> Iterator[str]:
+    """Of every line of JSON that is a document: what it calls itself, or the line's number."""
+    with files.open_stream(source.url) as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.isspace():
+                yield _own_id(line, source.encoding) or str(number)
+
+
+def _own_id(line: bytes, encoding: str) -> str | None:
+    """Whether the line can be used is not for its id to decide: one that cannot be read has none."""
     try:
-        with files.open_stream(source.url) as stream:
-            for number, line in enumerate(stream, 1):
-                if not line.isspace():
-                    yield _json_text(line, number, source, position)
-                position += len(line)
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{source.url}: cannot be read ({error}): mend the file or leave it out") from None
-
-
-def _json_text(line: bytes, number: int, source: Source, position: int) -> Text:
-    id = str(number)
-    try:
-        row = _row(line, source, position)
-        if row.get("id") is not None:
-            id = str(row["id"]).encode("utf-8", "backslashreplace").decode()
-        text = row.get(source.text_field, 0)
-        if not isinstance(text, str | None):
-            raise Rejected(f"no text in field {source.text_field!r} (see --text_field)", position)
-    except Rejected as error:
-        return Text(id, map(_raise, [error]))
-    return Text(id, [text or ""])
-
-
-def _row(line: bytes, source: Source, position: int) -> dict[str, Any]:
-    try:
-        row = json.loads(line.decode(source.encoding).removeprefix("\ufeff"))
-    except UnicodeError as error:
-        offset = position + getattr(error, "start", 0)
-        raise Rejected(f"invalid {source.encoding.upper()} (see --encoding)", offset) from None
+        row = json.loads(line.decode(encoding).removeprefix(BYTE_ORDER_MARK))
     except (ValueError, RecursionError):
-        raise Rejected("not JSON", position) from None
-    if not isinstance(row, dict):
-        raise Rejected("not a JSON object", position)
-    return row
-
-
-def _raise(error: Rejected) -> str:
-    raise error
+        return None
+    if not isinstance(row, dict) or row.get("id") is None:
+        return None
+    return str(row["id"]).encode("utf-8", "backslashreplace").decode()

@@ -8,52 +8,57 @@ p-value is that of a single-sided binomial test against 1/2. Written are human.j
 items.parquet and votes.parquet. Several --study make a table of several rows.
 """
 
-import argparse
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evaluation.human.study.file import Study
+from evaluation.human.study.file import StudyFile
 from evaluation.human.study.outcome import agreement, rate, tallies
-from evaluation.human.study.votes import Record, records
+from evaluation.human.study.votes import Vote, votes_of
+from evaluation.results.json_file import write_json
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import Settings, read_settings, setting
+from schemas.results import HUMAN, HUMAN_FILE
 
 COLUMNS = ["Model 1", "Relation", "Model 2", "Rate", "95% interval", "p-value", "Items", "Votes", "Dropped", "Alpha"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class AnalyseSettings(Settings):
+    """Studies, a row of the table each, and where the table goes."""
+
+    study: tuple[str, ...] = setting(help="a study; several times", metavar="FILE")
+    output: str = setting(help="where human.json goes", metavar="DIR")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(sys.argv[1:] if arguments is None else arguments)
-    studies = [Study(path) for path in options.study]
-    found = [records(study) for study in studies]
-    results = [result(study, votes) for study, votes in zip(studies, found, strict=True)]
-    content = table(studies, results)
-    files.put(files.join(options.output, "human.json"), json.dumps(content, indent=1, ensure_ascii=False).encode())
+    settings = read_settings(AnalyseSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
+    describe(analyse(settings), settings.output)
+    return 0
+
+
+def analyse(settings: AnalyseSettings) -> dict[str, Any]:
+    """What human.json says, which is written with the tables of items and of votes."""
+    studies = [StudyFile(path) for path in settings.study]
+    found = [votes_of(study) for study in studies]
+    content = table(studies, [result(study, votes) for study, votes in zip(studies, found, strict=True)])
+    write_json(files.join(settings.output, HUMAN_FILE), content, HUMAN, ensure_ascii=False)
     items, votes = items_table(studies, found), votes_table(studies, found)
     for name, rows in (("items.parquet", items), ("votes.parquet", votes)):
         sink = pa.BufferOutputStream()
         pq.write_table(rows, sink)
-        files.put(files.join(options.output, name), sink.getvalue())
-    describe(content, options.output)
-    return 0
+        files.put(files.join(settings.output, name), sink.getvalue())
+    return content
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    parser.add_argument("--study", action="append", required=True, metavar="FILE", help="a study; several times")
-    parser.add_argument("--output", required=True, metavar="DIR", help="where human.json goes")
-    return parser.parse_args(arguments)
-
-
-def result(study: Study, found: list[Record]) -> dict[str, Any]:
+def result(study: StudyFile, found: list[Vote]) -> dict[str, Any]:
     """The numbers of one study."""
-    votes = [record.as_vote() for record in found]
+    votes = [vote.preference for vote in found]
     kept = tallies(votes)
     rates = {relation: rate(kept.values(), relation) for relation in ("<", "≤")}
     if None in rates.values():
@@ -73,7 +78,7 @@ def result(study: Study, found: list[Record]) -> dict[str, Any]:
     }
 
 
-def table(studies: list[Study], results: list[dict[str, Any]]) -> dict[str, Any]:
+def table(studies: list[StudyFile], results: list[dict[str, Any]]) -> dict[str, Any]:
     """human.json: first every study's strict rate, as in the paper, then the rates that count ties."""
     rows, notes = [], []
     for place, relation in enumerate(("<", "≤")):
@@ -96,11 +101,11 @@ def table(studies: list[Study], results: list[dict[str, Any]]) -> dict[str, Any]
     return {"title": studies[0].settings["title"], "columns": COLUMNS, "rows": rows, "notes": notes, "studies": results}
 
 
-def items_table(studies: list[Study], found: list[list[Record]]) -> pa.Table:
+def items_table(studies: list[StudyFile], found: list[list[Vote]]) -> pa.Table:
     """Every item with its texts, by model, and the votes that each has."""
     rows = []
     for study, votes in zip(studies, found, strict=True):
-        kept = tallies(record.as_vote() for record in votes)
+        kept = tallies(vote.preference for vote in votes)
         for one in study.reader.execute("SELECT * FROM comparison WHERE kind = 'item' ORDER BY id"):
             texts = {one["left_source"]: one["left_text"], one["right_source"]: one["right_text"]}
             tally = kept.get(one["window_id"])
@@ -113,13 +118,13 @@ def items_table(studies: list[Study], found: list[list[Record]]) -> pa.Table:
     return pa.Table.from_pylist(rows)
 
 
-def votes_table(studies: list[Study], found: list[list[Record]]) -> pa.Table:
+def votes_table(studies: list[StudyFile], found: list[list[Vote]]) -> pa.Table:
     paired = zip(studies, found, strict=True)
     return pa.Table.from_pylist([{"study": study.path} | asdict(one) for study, votes in paired for one in votes])
 
 
 def describe(content: dict[str, Any], output: str) -> None:
-    print(f"{content['title']}: {files.join(output, 'human.json')}")
+    print(f"{content['title']}: {files.join(output, HUMAN_FILE)}")
     for first, relation, second, share, interval, p_value, items, *_ in content["rows"]:
         print(f"  {first} {relation} {second}: {share} ({interval}), p {p_value:g}, {items:,} items")
     for one in content["studies"]:

@@ -9,47 +9,57 @@ it. Such templates put texts into a page as they are, so markup in them is made 
 A template returns choice_1 to choice_4, each left or right, and import_votes.py reads the results.
 """
 
-import argparse
 import csv
 import html
 import io
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from evaluation.human.study.design import ITEMS_A_PAGE
-from evaluation.human.study.file import Study
+from evaluation.human.study.file import StudyFile
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import Settings, read_settings, setting
 
 VOTE_COLUMNS = ["rater", "page", "comparison", "choice", "kind", "window_id", "preferred", "check_passed", "sent"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings(Settings):
+    """A study, and the files that are wanted of it."""
+
+    study: str = setting(help="that prepare.py made", metavar="FILE")
+    items: str | None = setting(None, help="where pages go", metavar="CSV")
+    votes: str | None = setting(None, help="where votes go", metavar="CSV")
+    plain: bool = setting(False, help="texts as they are, for sites that show them as text")
+
+    def check(self) -> None:
+        if not self.items and not self.votes:
+            raise UserError("nothing to write: give --items, --votes or both")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(sys.argv[1:] if arguments is None else arguments)
-    study = Study(options.study)
-    if options.items:
-        write_csv(options.items, "pages", page_rows(study, options.plain))
-    if options.votes:
-        write_csv(options.votes, "votes", vote_rows(study))
+    settings = read_settings(ExportSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
+    for what, (path, count) in export(settings).items():
+        print(f"{count:,} {what} in {path}")
     return 0
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    parser.add_argument("--study", required=True, metavar="FILE", help="that prepare.py made")
-    parser.add_argument("--items", metavar="CSV", help="where pages go")
-    parser.add_argument("--votes", metavar="CSV", help="where votes go")
-    parser.add_argument("--plain", action="store_true", help="texts as they are, for sites that show them as text")
-    options = parser.parse_args(arguments)
-    if not options.items and not options.votes:
-        raise UserError("nothing to write: give --items, --votes or both")
-    return options
+def export(settings: ExportSettings) -> dict[str, tuple[str, int]]:
+    """Writes pages, votes or both; of each the file, and how many are in it."""
+    study = StudyFile(settings.study)
+    written = {}
+    if settings.items:
+        written["pages"] = (settings.items, write_csv(settings.items, page_rows(study, settings.plain)))
+    if settings.votes:
+        written["votes"] = (settings.votes, write_csv(settings.votes, vote_rows(study)))
+    return written
 
 
-def page_rows(study: Study, plain: bool) -> list[list[Any]]:
+def page_rows(study: StudyFile, plain: bool) -> list[list[Any]]:
     """A head, and a row for each page; which comparison is the check is not in it."""
     query = "SELECT * FROM comparison WHERE kind = ? AND free = ? ORDER BY id"
     items = study.reader.execute(query, ("item", study.settings["votes"])).fetchall()
@@ -74,7 +84,7 @@ def harmless(text: str) -> str:
     return html.escape(text).replace("\r\n", "\n").replace("\n", "<br>")
 
 
-def vote_rows(study: Study) -> list[list[Any]]:
+def vote_rows(study: StudyFile) -> list[list[Any]]:
     """A head, and a row for every choice on a page that was sent, checks among them: import_votes.py can read it."""
     rows = study.reader.execute(
         "SELECT rater.code, page.id, comparison.id, choice, slot.kind, window_id, "
@@ -86,11 +96,12 @@ def vote_rows(study: Study) -> list[list[Any]]:
     return [VOTE_COLUMNS, *(list(row) for row in rows)]
 
 
-def write_csv(path: str, what: str, rows: list[list[Any]]) -> None:
+def write_csv(path: str, rows: list[list[Any]]) -> int:
+    """Writes a head and rows; how many rows there are."""
     text = io.StringIO(newline="")
     csv.writer(text).writerows(rows)
     files.put(path, text.getvalue().encode("utf-8", "replace"))
-    print(f"{len(rows) - 1:,} {what} in {path}")
+    return len(rows) - 1
 
 
 if __name__ == "__main__":

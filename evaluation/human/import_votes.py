@@ -9,7 +9,6 @@ computed from them with the study's key. All of a file is added or nothing; page
 over, and so are those with an item that has all its votes, or that the same rater has rated before.
 """
 
-import argparse
 import csv
 import io
 import sqlite3
@@ -17,19 +16,21 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from evaluation.human.site.assignment import SIDES, take
 from evaluation.human.site.ballots import check_passed
 from evaluation.human.site.links import form_token
-from evaluation.human.study.file import Study
+from evaluation.human.study.file import StudyFile
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import Settings, read_settings, setting
 
 PREFIXES = ("Input.", "Answer.")
 LONG = ("rater", "page", "comparison", "choice")
 PLACES = range(1, 21)
+ADDED = "added"
 
 
 class Choice(NamedTuple):
@@ -40,24 +41,30 @@ class Choice(NamedTuple):
     choice: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImportVotesSettings(Settings):
+    """A study, and the votes that are added to it."""
+
+    study: str = setting(help="that prepare.py made", metavar="FILE")
+    votes: str = setting(help="what raters chose", metavar="CSV")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(sys.argv[1:] if arguments is None else arguments)
-    study = Study(options.study)
-    pages = read_pages(options.votes)
-    with study.writing() as connection:
-        outcomes = Counter(add_page(connection, study, options.votes, page) for page in pages)
-    print(f"{outcomes['added']:,} pages added to {options.study}")
+    settings = read_settings(ImportVotesSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
+    outcomes = import_votes(settings)
+    print(f"{outcomes[ADDED]:,} pages added to {settings.study}")
     for outcome, count in outcomes.items():
-        if outcome != "added":
+        if outcome != ADDED:
             print(f"  {count:,} passed over: {outcome}")
     return 0
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    parser.add_argument("--study", required=True, metavar="FILE", help="that prepare.py made")
-    parser.add_argument("--votes", required=True, metavar="CSV", help="what raters chose")
-    return parser.parse_args(arguments)
+def import_votes(settings: ImportVotesSettings) -> Counter[str]:
+    """Adds the votes, all of them or none; what became of the pages, and of how many."""
+    study = StudyFile(settings.study)
+    pages = read_pages(settings.votes)
+    with study.writing() as connection:
+        return Counter(add_page(connection, study, settings.votes, page) for page in pages)
 
 
 def read_pages(path: str) -> list[list[Choice]]:
@@ -99,7 +106,7 @@ def plain(name: str) -> str:
     return name
 
 
-def add_page(connection: sqlite3.Connection, study: Study, path: str, page: list[Choice]) -> str:
+def add_page(connection: sqlite3.Connection, study: StudyFile, path: str, page: list[Choice]) -> str:
     """Adds a page as if it had been sent here; says what became of it."""
     kinds = {number: (kind, free) for number, kind, free in connection.execute("SELECT id, kind, free FROM comparison")}
     numbers = []
@@ -138,10 +145,10 @@ def add_page(connection: sqlite3.Connection, study: Study, path: str, page: list
         ],
     )
     connection.execute("UPDATE page SET passed = ? WHERE id = ?", (check_passed(connection, number), number))
-    return "added"
+    return ADDED
 
 
-def rater_named(connection: sqlite3.Connection, study: Study, name: str) -> int:
+def rater_named(connection: sqlite3.Connection, study: StudyFile, name: str) -> int:
     """The rater of this name, who has no link; the name itself is not kept."""
     code = f"X{form_token(study.settings['form_key'], name)[:10]}"
     connection.execute("INSERT OR IGNORE INTO rater (code, state) VALUES (?, 'rating')", (code,))

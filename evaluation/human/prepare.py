@@ -7,129 +7,135 @@
 A source is a folder that sample_joint.py made, and which of its texts: base, chosen, best, worst or real. --a is model
 1 of the paper's table, the baseline; --b model 2. --gold are the real completions, of samples or of a windows store.
 Every page of the study has three items and one attention check: a real continuation against one that belongs to another
-context, its words shuffled. Raters first have to tell real continuations from those of --qualification.
+context, its words shuffled. Raters first have to distinguish real continuations from those of --qualification.
 Personal links of raters go to OUTPUT.links.csv, and more of them are made with invite.py.
 """
 
-import argparse
 import os
 import secrets
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Any
 
-from evaluation.human.site.links import Link, digest, invite, new_token, write_links
+from evaluation.human.site.links import Link, digest, make_links, new_token, write_links
+from evaluation.human.study.completions import context_lengths, read_completions, read_gold
 from evaluation.human.study.design import ITEM, Comparison, Sizes, make_comparisons
-from evaluation.human.study.file import Study, create
-from evaluation.human.study.sources import Source, context_lengths, read_gold, read_source
+from evaluation.human.study.file import StudyFile, create
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import Settings, read_settings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareSettings(Settings):
+    """Two models' completions, real ones, and how a study of them is made."""
+
+    a: str = setting(help="model 1, the baseline", metavar="SAMPLES:TEXT")
+    b: str = setting(help="model 2, which is compared with it", metavar="SAMPLES:TEXT")
+    gold: str = setting(help="real completions", metavar="WINDOWS_OR_SAMPLES")
+    qualification: str | None = setting(
+        None, help="to be distinguished from real ones (default: --a)", metavar="SAMPLES:TEXT"
+    )
+    name_a: str | None = setting(None, help="of model 1 in tables (default: by its text)", metavar="NAME")
+    name_b: str | None = setting(None, help="of model 2", metavar="NAME")
+    title: str = setting("Human comparison", help="of the table")
+    items: int = setting(333, help="comparisons of the models (default: 333)", metavar="N", least=1)
+    votes: int = setting(3, help="raters of each item (default: 3)", metavar="N", least=1)
+    qualification_items: int = setting(12, help="(default: 12; 0 for none)", metavar="N", least=0)
+    pass_above: float = setting(2 / 3, help="of them right (default: two thirds)", metavar="SHARE")
+    checks: int | None = setting(None, help="different ones (default: a third of the items)", metavar="N", least=1)
+    decoys: str = setting("shuffled", help="wrong answers of checks, words in disorder", choices=("shuffled", "other"))
+    raters: int = setting(0, help="personal links to make (default: 0)", metavar="N", least=0)
+    days: float = setting(14.0, help="until links expire (default: 14)", metavar="N")
+    most_pages: int | None = setting(None, help="that one rater may rate (default: all)", metavar="N", least=1)
+    lease_minutes: float = setting(30.0, help="a page is kept for its rater (default: 30)", metavar="N")
+    url: str = setting("http://localhost:8000", help="where the site will be, for the links")
+    seed: int = setting(0, help="of sides and order (default: 0)")
+    output: str = setting(help="the study, an SQLite file that is not there", metavar="FILE")
+
+    def check(self) -> None:
+        for flag, number in (("days", self.days), ("lease_minutes", self.lease_minutes)):
+            if not 0 < number < 1e5:
+                raise UserError(f"--{flag} {number}: above 0 and below 100,000")
+        if not 0 <= self.pass_above < 1:
+            raise UserError(f"--pass_above {self.pass_above}: a share, at least 0 and below 1")
+        if os.path.exists(self.output):
+            raise UserError(f"--output {self.output}: there is something already: votes are not overwritten")
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """A study that was made: its file, what is in it, and the organiser's link, which the file does not hold."""
+
+    study: StudyFile
+    comparisons: list[Comparison]
+    overview: str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    options = parse(arguments)
-    first, second = read_source("--a", options.a), read_source("--b", options.b)
-    sizes = Sizes(options.items, options.qualification_items, options.checks)
-    gold = read_gold(options.gold, lambda: context_lengths("--a", options.a), sizes.of_checks + sizes.qualification)
-    base = read_source("--qualification", options.qualification) if options.qualification else first
-    comparisons = make_comparisons(first, second, gold, base, sizes, options.decoys == "shuffled", options.seed)
-    organiser = new_token()
-    links = write(options, comparisons, settings_of(options, arguments, first, second, organiser))
-    write_links(f"{options.output}.links.csv", links)
-    describe(Study(options.output), options, comparisons, f"{options.url.rstrip('/')}/o/{organiser}")
+    settings = read_settings(PrepareSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
+    describe(prepare(settings), settings)
     return 0
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    parser.add_argument("--a", required=True, metavar="SAMPLES:TEXT", help="model 1, the baseline")
-    parser.add_argument("--b", required=True, metavar="SAMPLES:TEXT", help="model 2, which is compared with it")
-    parser.add_argument("--gold", required=True, metavar="WINDOWS_OR_SAMPLES", help="real completions")
-    parser.add_argument("--qualification", metavar="SAMPLES:TEXT", help="told from real ones (default: --a)")
-    parser.add_argument("--name_a", metavar="NAME", help="of model 1 in tables (default: by its text)")
-    parser.add_argument("--name_b", metavar="NAME", help="of model 2")
-    parser.add_argument("--title", default="Human comparison", help="of the table")
-    parser.add_argument("--items", type=int, default=333, metavar="N", help="comparisons of the models (default: 333)")
-    parser.add_argument("--votes", type=int, default=3, metavar="N", help="raters of each item (default: 3)")
-    parser.add_argument("--qualification_items", type=int, default=12, metavar="N", help="(default: 12; 0 for none)")
-    parser.add_argument(
-        "--pass_above", type=float, default=2 / 3, metavar="SHARE", help="of them right (default: two thirds)"
-    )
-    parser.add_argument("--checks", type=int, metavar="N", help="different ones (default: a third of the items)")
-    parser.add_argument(
-        "--decoys", choices=("shuffled", "other"), default="shuffled", help="wrong answers of checks, words in disorder"
-    )
-    parser.add_argument("--raters", type=int, default=0, metavar="N", help="personal links to make (default: 0)")
-    parser.add_argument("--days", type=float, default=14, metavar="N", help="until links expire (default: 14)")
-    parser.add_argument("--most_pages", type=int, metavar="N", help="that one rater may rate (default: all)")
-    parser.add_argument(
-        "--lease_minutes", type=float, default=30, metavar="N", help="a page is kept for its rater (default: 30)"
-    )
-    parser.add_argument("--url", default="http://localhost:8000", help="where the site will be, for the links")
-    parser.add_argument("--seed", type=int, default=0, help="of sides and order (default: 0)")
-    parser.add_argument("--output", required=True, metavar="FILE", help="the study, an SQLite file that is not there")
-    options = parser.parse_args(arguments)
-    least = {"items": 1, "votes": 1, "checks": 1, "most_pages": 1, "raters": 0, "qualification_items": 0}
-    for flag, number in least.items():
-        if getattr(options, flag) is not None and getattr(options, flag) < number:
-            raise UserError(f"--{flag} {getattr(options, flag)}: at least {number}")
-    for flag in ("days", "lease_minutes"):
-        if not 0 < getattr(options, flag) < 1e5:
-            raise UserError(f"--{flag} {getattr(options, flag)}: above 0 and below 100,000")
-    if not 0 <= options.pass_above < 1:
-        raise UserError(f"--pass_above {options.pass_above}: a share, at least 0 and below 1")
-    if os.path.exists(options.output):
-        raise UserError(f"--output {options.output}: there is something already: votes are not overwritten")
-    return options
+def prepare(settings: PrepareSettings) -> Preparation:
+    """Makes the study, and the links of its raters beside it."""
+    first, second = read_completions("--a", settings.a), read_completions("--b", settings.b)
+    sizes = Sizes(settings.items, settings.qualification_items, settings.checks)
+    gold = read_gold(settings.gold, lambda: context_lengths("--a", settings.a), sizes.of_checks + sizes.qualification)
+    base = read_completions("--qualification", settings.qualification) if settings.qualification else first
+    comparisons = make_comparisons(first, second, gold, base, sizes, settings.decoys == "shuffled", settings.seed)
+    organiser = new_token()
+    links = write(settings, comparisons, facts_of(settings, first.label, second.label, organiser))
+    write_links(f"{settings.output}.links.csv", links)
+    return Preparation(StudyFile(settings.output), comparisons, f"{settings.url.rstrip('/')}/o/{organiser}")
 
 
-def settings_of(
-    options: argparse.Namespace, arguments: list[str], first: Source, second: Source, organiser: str
-) -> dict[str, Any]:
+def facts_of(settings: PrepareSettings, label_a: str, label_b: str, organiser: str) -> dict[str, Any]:
+    """What the study's file has to know of itself."""
     return {
-        "title": options.title,
-        "model1": options.name_a or first.label,
-        "model2": options.name_b or second.label,
-        "seed": options.seed,
-        "votes": options.votes,
-        "pass_above": options.pass_above,
-        "lease_seconds": options.lease_minutes * 60,
-        "most_pages": options.most_pages,
-        "command": ["evaluation/human/prepare.py", *arguments],
+        "title": settings.title,
+        "model1": settings.name_a or label_a,
+        "model2": settings.name_b or label_b,
+        "seed": settings.seed,
+        "votes": settings.votes,
+        "pass_above": settings.pass_above,
+        "lease_seconds": settings.lease_minutes * 60,
+        "most_pages": settings.most_pages,
+        "command": ["evaluation/human/prepare.py", *settings.words()],
         "organiser_digest": digest(organiser),
         "form_key": secrets.token_hex(32),
     }
 
 
-def write(options: argparse.Namespace, comparisons: list[Comparison], settings: dict[str, Any]) -> list[Link]:
+def write(settings: PrepareSettings, comparisons: list[Comparison], facts: dict[str, Any]) -> list[Link]:
     """The whole study under another name first: what is killed half-way leaves no half of a study."""
-    temporary = f"{options.output}.tmp"
+    temporary = f"{settings.output}.tmp"
     for name in (temporary, f"{temporary}-wal", f"{temporary}-shm"):
         files.remove(name)
-    study = create(temporary, settings)
+    study = create(temporary, facts)
     with study.writing() as connection:
         connection.executemany(
             "INSERT INTO comparison (kind, window_id, context, left_text, right_text, left_source, right_source, free) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [(*astuple(one), options.votes if one.kind == ITEM else 0) for one in comparisons],
+            [(*astuple(one), settings.votes if one.kind == ITEM else 0) for one in comparisons],
         )
-    links = invite(study, options.raters, options.days, options.url, time.time())
+    links = make_links(study, settings.raters, settings.days, settings.url, time.time())
     study.close()
-    os.replace(temporary, options.output)
+    os.replace(temporary, settings.output)
     return links
 
 
-def describe(study: Study, options: argparse.Namespace, comparisons: list[Comparison], organiser: str) -> None:
-    kinds = {kind: sum(one.kind == kind for one in comparisons) for kind in ("item", "check", "qualification")}
-    print(f"study {options.output}: {study.settings['model1']} against {study.settings['model2']}")
-    print(f"  items      {kinds['item']:,}, {options.votes} raters each")
+def describe(made: Preparation, settings: PrepareSettings) -> None:
+    kinds = {kind: sum(one.kind == kind for one in made.comparisons) for kind in ("item", "check", "qualification")}
+    facts = made.study.settings
+    print(f"study {settings.output}: {facts['model1']} against {facts['model2']}")
+    print(f"  items      {kinds['item']:,}, {settings.votes} raters each")
     print(f"  checks     {kinds['check']:,}, qualification {kinds['qualification']:,}")
-    print(f"  raters     {options.raters:,} links in {options.output}.links.csv, {options.days:g} days long")
-    print(f"  overview   {organiser}")
+    print(f"  raters     {settings.raters:,} links in {settings.output}.links.csv, {settings.days:g} days long")
+    print(f"  overview   {made.overview}")
     print("  keep both to yourself: the study does not hold them, and who has a link can use it")
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from evaluation.joint.scorers import Scorer, open_scorer
-from evaluation.results.kept import Kept
+from evaluation.results.cache import ResultCache
 from pipeline.engines.choice import TORCH
 from pipeline.engines.generator import Generator, open_generator
 from pipeline.engines.sampling import Sampling
@@ -59,7 +59,7 @@ def perplexity_of(name: str, samples: Store) -> float:
 
 
 def last_token_log_probs(
-    energy: str, generator: str, samples: Store, count: int, kept: Kept
+    energy: str, generator: str, samples: Store, count: int, cache: ResultCache
 ) -> dict[str, tuple[float, float]]:
     """For the first windows of a store, log P of the last token given all others: the base model's, the joint model's.
 
@@ -79,7 +79,7 @@ def last_token_log_probs(
             break
     found = {}
     for name, tokens in progress(windows.items(), "exact last tokens"):
-        base_log_p, joint = kept.get(f"{stamp} {name}", partial(_last_token, base, scorer, tokens, size))
+        base_log_p, joint = cache.get(f"{stamp} {name}", partial(_last_token, base, scorer, tokens, size))
         found[name] = (base_log_p, joint)
     return found
 

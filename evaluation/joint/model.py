@@ -27,7 +27,7 @@ WINDOW = 160  # of models that have no limit of their own
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Draw:
     """The generator's completions of one context, their energies, and which one the joint model takes."""
 
     completions: Tokens  # (n, length)
@@ -73,14 +73,14 @@ class JointModel:
 
     def complete(
         self, contexts: Sequence[Tokens], lengths: Sequence[int], seeds: Sequence[int], samples: int
-    ) -> list[Drawn]:
+    ) -> list[Draw]:
         """Algorithm 1 for every context."""
         found = []
         drawn = self.generator.sample(contexts, lengths, seeds, n=samples)
         numbers = uniform(np.array([seed + samples for seed in seeds], np.uint64), 1)[:, 0]
         for context, completions, u in zip(contexts, drawn, numbers, strict=True):
             energies = self.energies(context, completions.tokens)
-            found.append(Drawn(completions.tokens, energies, resample(-energies, float(u))))
+            found.append(Draw(completions.tokens, energies, resample(-energies, float(u))))
         return found
 
     def energies(self, context: Tokens, completions: Tokens) -> Numbers:

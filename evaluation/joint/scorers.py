@@ -123,7 +123,7 @@ def open_scorer(name: str, window: int, batch_size: int | None = None) -> Scorer
     )
 
 
-def score(rows: pa.Table, scorer: Scorer) -> pa.Table:
+def score_rows(rows: pa.Table, scorer: Scorer) -> pa.Table:
     """Rows of negatives to rows of energies: of the real window, with the first of its samples, and of each sample."""
     counts = pc.list_value_length(rows["negatives"]).to_numpy()
     keys = zip(counts.tolist(), rows["context_length"].to_pylist(), rows["direction"].to_pylist(), strict=True)

@@ -6,13 +6,13 @@ from typing import Any
 from evaluation.detection.labels import CROSS_ARCHITECTURE, CROSS_CORPUS, IN_DOMAIN, UNKNOWN, WILD
 from evaluation.reporting.blocks import (
     NOTHING,
-    Block,
     Cell,
-    Folded,
-    Missing,
-    Section,
+    Fold,
+    Gap,
+    PageBlock,
+    PageSection,
+    Paragraph,
     Table,
-    Words,
     count,
     decimal,
     in_interval,
@@ -33,23 +33,21 @@ MEANINGS = {
 }
 
 
-def grids_section(found: Findings) -> Section:
-    blocks: list[Block] = []
+def grids_section(found: Findings) -> PageSection:
+    blocks: list[PageBlock] = []
     if grids := found.of("grid"):
         text = (
             "Rows: what was trained. Columns: what it is tested on. Chance is 50 %; below each accuracy stand its 95 % "
             "interval, the setting, and the paper's number where it has one, which is of full-size models."
         )
-        blocks.append(Words(text))
+        blocks.append(Paragraph(text))
     for grid in grids:
         blocks.append(grid_table(grid))
         if by_context := context_table(grid):
-            blocks.append(Folded(f"By length of context: {grid.content['title']}", [by_context]))
+            blocks.append(Fold(f"By length of context: {grid.content['title']}", [by_context]))
     if not grids:
-        blocks.append(
-            Missing("No accuracy grids: there is no grid.json in these folders.", [usage("accuracy_grid.py")])
-        )
-    return Section("accuracy", "Accuracy grids", blocks)
+        blocks.append(Gap("No accuracy grids: there is no grid.json in these folders.", [usage("accuracy_grid.py")]))
+    return PageSection("accuracy", "Accuracy grids", blocks)
 
 
 def grid_table(grid: Result) -> Table:
@@ -102,19 +100,19 @@ def part_cell(part: dict[str, Any] | None) -> Cell:
     return Cell(in_percent(part["accuracy"]), part["accuracy"], (in_interval(part["low"], part["high"]),))
 
 
-def detection_section(found: Findings) -> Section:
-    blocks: list[Block] = []
+def detection_section(found: Findings) -> PageSection:
+    blocks: list[PageBlock] = []
     for result in found.of("detection"):
         blocks += detection_blocks(result)
     if not blocks:
-        blocks.append(Missing("No detection of whole texts.", [usage("detect.py")]))
-    return Section("detection", "Detection of whole texts", blocks)
+        blocks.append(Gap("No detection of whole texts.", [usage("detect.py")]))
+    return PageSection("detection", "Detection of whole texts", blocks)
 
 
-def detection_blocks(result: Result) -> list[Block]:
+def detection_blocks(result: Result) -> list[PageBlock]:
     content = result.content
     model = content["energy"].get("preset") or content["energy"].get("kind") or "energy model"
-    blocks: list[Block] = []
+    blocks: list[PageBlock] = []
     if content["accuracy"]:
         rows = []
         for one in content["accuracy"]:

@@ -49,13 +49,13 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Words:
+class Paragraph:
     kind: ClassVar[str] = "words"
     text: str
 
 
 @dataclass(frozen=True)
-class Missing:
+class Gap:
     """A part that is not there, and the commands that make it."""
 
     kind: ClassVar[str] = "missing"
@@ -70,12 +70,12 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Folded:
+class Fold:
     """Shown when it is asked for."""
 
     kind: ClassVar[str] = "folded"
     summary: str
-    blocks: Sequence["Block"]
+    blocks: Sequence["PageBlock"]
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,14 @@ class Sample:
     completions: Sequence[Completion]
 
 
-Block = Table | Picture | Words | Missing | Heading | Folded | Sample
+PageBlock = Table | Picture | Paragraph | Gap | Heading | Fold | Sample
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     id: str
     title: str
-    blocks: Sequence[Block] = field(default_factory=list)
+    blocks: Sequence[PageBlock] = field(default_factory=list)
 
 
 def words(text: object) -> Cell:
@@ -111,7 +111,7 @@ def words(text: object) -> Cell:
 
 
 def digest(text: str | None) -> Cell:
-    """The beginning of a digest: enough to tell two of them apart."""
+    """The beginning of a digest: enough to distinguish two of them."""
     return Cell(text[:12], code=True) if text else words(None)
 
 

@@ -1,4 +1,4 @@
-"""The finding in numbers: what the energy is worth to the language model, and how well it tells texts apart."""
+"""The finding in numbers: what the energy is worth to the language model, and how well it distinguishes texts."""
 
 import os
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Mark:
+class Span:
     """A point or a stretch on a line, as shares of its length."""
 
     style: str
@@ -39,7 +39,7 @@ class Line:
 
     label: str
     alt: str
-    marks: list[Mark]
+    spans: list[Span]
     ends: tuple[str, str]
 
 
@@ -140,11 +140,11 @@ def line_of(content: dict[str, Any]) -> Line:
     edge = 0.12 * (high - low) or 0.1 * high
     low, high = max(0.0, low - edge), high + edge
 
-    def mark(style: str, name: str, start: float, end: float) -> Mark:
-        return Mark(style, name, *(round((value - low) / (high - low), 4) for value in (start, end)))
+    def span(style: str, name: str, start: float, end: float) -> Span:
+        return Span(style, name, *(round((value - low) / (high - low), 4) for value in (start, end)))
 
-    marks = [mark("other", f"{name} {in_perplexity(value)}", value, value) for name, value in others.items()]
-    marks.append(mark("base", f"base {in_perplexity(base)}", base, base))
-    marks.append(mark("joint", f"joint {between(joint)}", joint["lower"], joint["upper"]))
-    alt = f"Perplexity on {corpus_of(content)}: {', '.join(one.name for one in marks)}."
-    return Line(corpus_of(content), alt, marks, (in_perplexity(low), in_perplexity(high)))
+    spans = [span("other", f"{name} {in_perplexity(value)}", value, value) for name, value in others.items()]
+    spans.append(span("base", f"base {in_perplexity(base)}", base, base))
+    spans.append(span("joint", f"joint {between(joint)}", joint["lower"], joint["upper"]))
+    alt = f"Perplexity on {corpus_of(content)}: {', '.join(one.name for one in spans)}."
+    return Line(corpus_of(content), alt, spans, (in_perplexity(low), in_perplexity(high)))

@@ -3,22 +3,32 @@
 What cannot be read is named in `problems`; the rest is found all the same.
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from xml.etree import ElementTree
 
-import jsonschema
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from evaluation.reporting import shapes
+from evaluation.results.json_file import parse_json, read_json
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.stores.manifest import MANIFEST, read_manifest, read_record
+from schemas.results import (
+    ANALYSIS,
+    ANALYSIS_FILE,
+    BOUNDS,
+    BOUNDS_FILE,
+    DETECTION,
+    GRID,
+    GRID_FILE,
+    HUMAN,
+    HUMAN_FILE,
+    SAMPLES_FILE,
+)
 
 # Folders inside of results, stores and models that hold none themselves.
 INSIDE = {"shards", "tokenizer", "checkpoints", "logs", "parts", "rejects"}
@@ -69,7 +79,7 @@ def find_results(inputs: Sequence[str]) -> Findings:
     if not found.results and not found.problems:
         raise UserError(
             f"--input {', '.join(inputs)}: there are no results in it: name folders with stores, models, or what "
-            f"evaluation jobs wrote (bounds.json, grid.json, analysis.json, samples.parquet)"
+            f"evaluation jobs wrote ({BOUNDS_FILE}, {GRID_FILE}, {ANALYSIS_FILE}, {SAMPLES_FILE})"
         )
     return found
 
@@ -115,42 +125,25 @@ def _name(path: str, root: str, several: bool) -> str:
     return f"{own}/{inside}" if several else inside
 
 
-Found = tuple[str, dict[str, Any]] | None
+Reading = tuple[str, dict[str, Any]] | None
 
 
-def _parsed(url: str) -> Any:
-    try:
-        return json.loads(files.read(url))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{url}: broken JSON ({first_line(error)}): make it again") from None
+def _valid(kind: str, schema: dict[str, Any]) -> Callable[[str], Reading]:
+    """Reads a JSON file of a result."""
+    return lambda url: (kind, read_json(url, schema))
 
 
-def _shaped(kind: str, shape: dict[str, Any]) -> Callable[[str], Found]:
-    """Reads a JSON file that must have a shape; says what of it is not as it should be."""
-
-    def read(url: str) -> Found:
-        content = _parsed(url)
-        try:
-            jsonschema.validate(content, shape)
-        except jsonschema.ValidationError as error:
-            place = "".join(f"[{part!r}]" for part in error.absolute_path)
-            raise UserError(f"{url}: not what its job writes ({place} {error.message[:200]}): make it again") from None
-        return kind, dict(content)
-
-    return read
-
-
-def _store(url: str) -> Found:
-    content = _parsed(url)
+def _store(url: str) -> Reading:
+    content = parse_json(url)
     if not isinstance(content, dict) or not {"shards", "schema_version"} & content.keys():
         return None  # another program's
     manifest = read_manifest(url.rpartition("/")[0])
     return manifest.kind, asdict(manifest) | {"rows": manifest.rows, "digest": manifest.digest}
 
 
-def _model(url: str) -> Found:
+def _model(url: str) -> Reading:
     """A model of this project says what it was made from; models from elsewhere say at least what they are."""
-    content = _parsed(url)
+    content = parse_json(url)
     if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
         return None
     if not isinstance(content.get("provenance") or {}, dict):
@@ -159,7 +152,7 @@ def _model(url: str) -> Found:
     return kind, content
 
 
-def _samples(url: str) -> Found:
+def _samples(url: str) -> Reading:
     """Samples of the joint model: the first few contexts with their texts, and what all have in common."""
     with files.open_random(url) as source:
         file = pq.ParquetFile(source)
@@ -177,7 +170,7 @@ def _samples(url: str) -> Found:
     return "samples", content | {"settings": record.settings if record else {}}
 
 
-def _figure(url: str) -> Found:
+def _figure(url: str) -> Reading:
     """A figure that an analysis drew."""
     drawn = files.read(url)
     try:
@@ -187,20 +180,20 @@ def _figure(url: str) -> Found:
     return "figure", {"svg": drawn}
 
 
-def _detection(url: str) -> Found:
+def _detection(url: str) -> Reading:
     """The summary beside a Parquet file of scores; other JSON files beside Parquet files are nobody's."""
-    content = _parsed(url)
+    content = parse_json(url)
     is_one = isinstance(content, dict) and {"files", "accuracy", "energy"} <= content.keys()
-    return _shaped("detection", shapes.DETECTION)(url) if is_one else None
+    return ("detection", read_json(url, DETECTION)) if is_one else None
 
 
-READERS: dict[str, Callable[[str], Found]] = {
+READERS: dict[str, Callable[[str], Reading]] = {
     MANIFEST: _store,
     "config.json": _model,
     "figure.svg": _figure,
-    "samples.parquet": _samples,
-    "bounds.json": _shaped("bounds", shapes.BOUNDS),
-    "grid.json": _shaped("grid", shapes.GRID),
-    "analysis.json": _shaped("analysis", shapes.ANALYSIS),
-    "human.json": _shaped("human", shapes.HUMAN),
+    SAMPLES_FILE: _samples,
+    BOUNDS_FILE: _valid("bounds", BOUNDS),
+    GRID_FILE: _valid("grid", GRID),
+    ANALYSIS_FILE: _valid("analysis", ANALYSIS),
+    HUMAN_FILE: _valid("human", HUMAN),
 }

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from evaluation.reporting.accuracy import detection_section, grids_section
-from evaluation.reporting.blocks import Section, visible
+from evaluation.reporting.blocks import PageSection, visible
 from evaluation.reporting.headline import headline
 from evaluation.reporting.inputs import Findings
 from evaluation.reporting.perplexity import bounds_section, matches_section, perplexity_section
@@ -33,9 +33,10 @@ SECTIONS = (
 def page(found: Findings, title: str, inputs: Sequence[str], code_version: str) -> str:
     """One HTML file that needs nothing else: whatever was found, and the names of what was not."""
     style, script = (
-        resources("evaluation").joinpath("templates", name).read_text("utf-8") for name in ("report.css", "report.js")
+        resources("evaluation.reporting").joinpath("templates", name).read_text("utf-8")
+        for name in ("report.css", "report.js")
     )
-    sections: list[Section] = [section(found) for section in SECTIONS]
+    sections: list[PageSection] = [section(found) for section in SECTIONS]
     environment = Environment(
         loader=PackageLoader("evaluation.reporting"),
         autoescape=True,

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from evaluation.reporting.blocks import (
-    Block,
     Cell,
-    Folded,
+    Fold,
+    Gap,
     Heading,
-    Missing,
+    PageBlock,
+    PageSection,
+    Paragraph,
     Picture,
-    Section,
     Table,
-    Words,
     count,
     decimal,
     in_interval,
@@ -51,7 +51,7 @@ def energy_of(content: dict[str, Any]) -> str:
 
 
 def between(bounds: dict[str, float]) -> str:
-    """`14.612–14.643`, with as many figures as tell them apart."""
+    """`14.612–14.643`, with as many figures as they need to differ."""
     for more in range(4):
         ends = [in_perplexity(bounds[name], more) for name in ("lower", "upper")]
         if ends[0] != ends[1]:
@@ -59,18 +59,18 @@ def between(bounds: dict[str, float]) -> str:
     return "–".join(ends)
 
 
-def perplexity_section(found: Findings) -> Section:
-    blocks: list[Block] = []
+def perplexity_section(found: Findings) -> PageSection:
+    blocks: list[PageBlock] = []
     if results := found.of("bounds"):
-        blocks += [Words(ASYMPTOTIC), main_table(results)]
+        blocks += [Paragraph(ASYMPTOTIC), main_table(results)]
         if not any("language_models" in result.content for result in results):
             command = usage(JOB, "--language_model models/books-balm")
             what = "No other language models beside it, such as BALM and RALM, as large as base and energy model."
-            blocks.append(Missing(what, [command]))
+            blocks.append(Gap(what, [command]))
     else:
-        blocks.append(Missing("No perplexities: there is no bounds.json in these folders.", [usage(JOB)]))
+        blocks.append(Gap("No perplexities: there is no bounds.json in these folders.", [usage(JOB)]))
     blocks.append(paper_table())
-    return Section("perplexity", "Perplexity", blocks)
+    return PageSection("perplexity", "Perplexity", blocks)
 
 
 def main_table(results: Sequence[Result]) -> Table:
@@ -135,22 +135,22 @@ def paper_table() -> Table:
     return Table("The paper, full size: test perplexity", ("Model", *corpora), rows, [note])
 
 
-def bounds_section(found: Findings) -> Section:
+def bounds_section(found: Findings) -> PageSection:
     """The bounds as samples grow, and token by token."""
-    blocks: list[Block] = []
+    blocks: list[PageBlock] = []
     results = found.of("bounds")
     curves = [result for result in results if result.content.get("samples_curve")]
     for result in curves:
         blocks += curve_blocks(result)
     if not curves:
-        blocks.append(Missing("No bounds against the number of samples.", [usage(JOB, "--samples_curve")]))
+        blocks.append(Gap("No bounds against the number of samples.", [usage(JOB, "--samples_curve")]))
     by_position = [result for result in results if result.content.get("positions")]
     for result in by_position:
         blocks += position_blocks(result)
     if not by_position:
         command = usage(JOB, "--positions --exact_windows 100 --energy MODEL --generator MODEL")
-        blocks.append(Missing("No perplexity by position (it needs samples at every context length).", [command]))
-    return Section("bounds", "Bounds against samples, and by position", blocks)
+        blocks.append(Gap("No perplexity by position (it needs samples at every context length).", [command]))
+    return PageSection("bounds", "Bounds against samples, and by position", blocks)
 
 
 def title_of(result: Result) -> str:
@@ -158,7 +158,7 @@ def title_of(result: Result) -> str:
     return f"{corpus_of(content)}, {base_of(content)} + {energy_of(content)} ({result.name})"
 
 
-def curve_blocks(result: Result) -> list[Block]:
+def curve_blocks(result: Result) -> list[PageBlock]:
     content, points = result.content, result.content["samples_curve"]
     base = content["base_perplexity"]
     first, last = points[0], points[-1]
@@ -181,7 +181,7 @@ def curve_blocks(result: Result) -> list[Block]:
     return [Heading(f"Samples: {title_of(result)}"), figure, *folded_if_long(table)]
 
 
-def position_blocks(result: Result) -> list[Block]:
+def position_blocks(result: Result) -> list[PageBlock]:
     content, points = result.content, result.content["positions"]
     last = content.get("last_position")
     first, end = points[0], points[-1]
@@ -202,7 +202,7 @@ def position_blocks(result: Result) -> list[Block]:
     table = Table(
         f"Perplexity by position, {title_of(result)}", ("Position", "Base", "Lower", "Upper, asymptotic"), rows
     )
-    shown: list[Block] = [
+    shown: list[PageBlock] = [
         Heading(f"Positions: {title_of(result)}"),
         Picture(
             curve_figure(points, "position", None, last),
@@ -215,7 +215,7 @@ def position_blocks(result: Result) -> list[Block]:
         shown.append(last_table(last))
     else:
         command = usage(JOB, "--positions --exact_windows 100 --energy MODEL --generator MODEL")
-        shown.append(Missing("No exact sum at the last position.", [command]))
+        shown.append(Gap("No exact sum at the last position.", [command]))
     return shown
 
 
@@ -231,12 +231,12 @@ def last_table(last: dict[str, Any]) -> Table:
     return Table("The last token: estimates beside the exact sum over the vocabulary", columns, [cells])
 
 
-def folded_if_long(table: Table) -> list[Block]:
-    return [table] if len(table.rows) <= LONG else [Folded(f"{table.caption}: {len(table.rows)} rows", [table])]
+def folded_if_long(table: Table) -> list[PageBlock]:
+    return [table] if len(table.rows) <= LONG else [Fold(f"{table.caption}: {len(table.rows)} rows", [table])]
 
 
-def matches_section(found: Findings) -> Section:
-    blocks: list[Block] = []
+def matches_section(found: Findings) -> PageSection:
+    blocks: list[PageBlock] = []
     for result in found.of("bounds"):
         if not (shares := result.content.get("matches")):
             continue
@@ -258,8 +258,8 @@ def matches_section(found: Findings) -> Section:
         blocks.append(Table(f"Completions that are the real one, {title_of(result)}", columns, rows, [note]))
     if not blocks:
         what = "No shares of correct completions: they are counted where one completion alone is right, as with sums."
-        blocks.append(Missing(what, [usage(JOB, "--matches")]))
-    return Section("correct", "Correct completions", blocks)
+        blocks.append(Gap(what, [usage(JOB, "--matches")]))
+    return PageSection("correct", "Correct completions", blocks)
 
 
 def difference(content: dict[str, Any]) -> str:

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from evaluation.reporting.blocks import (
-    Block,
     Cell,
-    Folded,
-    Missing,
-    Section,
+    Fold,
+    Gap,
+    PageBlock,
+    PageSection,
     Table,
     count,
     digest,
@@ -32,9 +32,9 @@ SCORE = "python evaluation/score.py --energy MODEL --store NEGATIVES --output ST
 Digests = Callable[[str], str | None]
 
 
-def runs_section(found: Findings, digests: Digests | None = None) -> Section:
+def runs_section(found: Findings, digests: Digests | None = None) -> PageSection:
     digests = digests or weights_digest
-    blocks: list[Block] = []
+    blocks: list[PageBlock] = []
     tables = (
         (corpora(found.of("windows")), "No windows stores", MAKE_WINDOWS),
         (generators(found.of("language_model"), digests), "No language models", TRAIN_LM),
@@ -44,13 +44,13 @@ def runs_section(found: Findings, digests: Digests | None = None) -> Section:
     )
     for table, lacking, command in tables:
         if not table.rows:
-            blocks.append(Missing(f"{lacking} in these folders.", [command]))
+            blocks.append(Gap(f"{lacking} in these folders.", [command]))
         elif len(table.rows) > MOST_ROWS:
-            blocks.append(Folded(f"{table.caption} ({len(table.rows)})", [table]))
+            blocks.append(Fold(f"{table.caption} ({len(table.rows)})", [table]))
         else:
             blocks.append(table)
     blocks.append(versions(found))
-    return Section("runs", "What was run on what", blocks)
+    return PageSection("runs", "What was run on what", blocks)
 
 
 def corpora(stores: list[Result]) -> Table:

@@ -3,17 +3,17 @@
 from typing import Any
 
 from evaluation.reporting.blocks import (
-    Block,
     Cell,
     Completion,
-    Folded,
+    Fold,
+    Gap,
     Heading,
-    Missing,
+    PageBlock,
+    PageSection,
+    Paragraph,
     Picture,
     Sample,
-    Section,
     Table,
-    Words,
     anything,
     decimal,
     digest,
@@ -38,8 +38,8 @@ LINES = 5  # of a list in an example
 ABBREVIATIONS = {"auroc", "nll"}
 
 
-def analyses_section(found: Findings) -> Section:
-    blocks: list[Block] = []
+def analyses_section(found: Findings) -> PageSection:
+    blocks: list[PageBlock] = []
     there = found.of("analysis")
     figures = {result.path: result.content["svg"] for result in found.of("figure")}
     for result in there:
@@ -47,23 +47,23 @@ def analyses_section(found: Findings) -> Section:
     names = {result.content["analysis"] for result in there}
     if lacking := {name: command for name, command in analyses().items() if name not in names}:
         what = f"No analyses of these kinds: {', '.join(name.replace('_', ' ') for name in lacking)}."
-        blocks.append(Missing(what, list(lacking.values())))
-    return Section("analyses", "Analyses", blocks)
+        blocks.append(Gap(what, list(lacking.values())))
+    return PageSection("analyses", "Analyses", blocks)
 
 
-def analysis_blocks(result: Result, figure: bytes | None) -> list[Block]:
+def analysis_blocks(result: Result, figure: bytes | None) -> list[PageBlock]:
     content = result.content
-    blocks: list[Block] = [Heading(content["title"])]
+    blocks: list[PageBlock] = [Heading(content["title"])]
     if figure:
         caption = content.get("description") or content["title"]
         blocks.append(Picture(embedded(figure), alt_of(content), caption, is_wide(figure)))
     else:
         command = analyses().get(content["analysis"], "")
-        blocks.append(Missing(f"{result.path} has no figure.svg that can be read.", [command]))
+        blocks.append(Gap(f"{result.path} has no figure.svg that can be read.", [command]))
     blocks += folded_if_long(table_of(f"{content['title']} ({result.name})", content["rows"]))
     if examples := content.get("examples"):
         table = examples_table(f"Examples: {content['title']} ({result.name})", examples)
-        blocks.append(Folded(times(len(examples), "example"), [table]))
+        blocks.append(Fold(times(len(examples), "example"), [table]))
     return blocks
 
 
@@ -123,16 +123,16 @@ def alt_of(content: dict[str, Any]) -> str:
     return f"{content['title']}{f' ({of[0]})' if of else ''}: {shown}."
 
 
-def samples_section(found: Findings) -> Section:
-    blocks: list[Block] = []
+def samples_section(found: Findings) -> PageSection:
+    blocks: list[PageBlock] = []
     for result in found.of("samples"):
         blocks += sample_blocks(result)
     if not blocks:
-        blocks.append(Missing("No samples of the joint model.", [usage("sample_joint.py")]))
-    return Section("samples", "Samples side by side", blocks)
+        blocks.append(Gap("No samples of the joint model.", [usage("sample_joint.py")]))
+    return PageSection("samples", "Samples side by side", blocks)
 
 
-def sample_blocks(result: Result) -> list[Block]:
+def sample_blocks(result: Result) -> list[PageBlock]:
     content, settings = result.content, result.content["settings"]
     rule = {"rule": settings.get("sampling"), "top_k": settings.get("top_k"), "top_p": settings.get("top_p")}
     drawn = f"{settings['samples']:,} samples of each context" if settings.get("samples") else "samples"
@@ -140,7 +140,7 @@ def sample_blocks(result: Result) -> list[Block]:
     text = f"{times(content['contexts'], 'context')}, {drawn} ({rule_of(rule) or 'rule not recorded'}), {how}."
     if effective := content.get("effective_samples"):
         text += f" Effective samples: {effective['median']:,.1f} (median), {effective['least']:,.1f} (least)."
-    blocks: list[Block] = [Heading(result.name), Words(text)]
+    blocks: list[PageBlock] = [Heading(result.name), Paragraph(text)]
     for number, row in enumerate(content["rows"], 1):
         there = [
             Completion(who, style, row[f"{name}_text"], energy_of(row.get(f"{name}_energy")))
@@ -151,7 +151,7 @@ def sample_blocks(result: Result) -> list[Block]:
     lacking = [who.lower() for name, who, _ in WHO if not any(row.get(f"{name}_text") for row in content["rows"])]
     if lacking:
         command = usage("sample_joint.py")
-        blocks.append(Missing(f"{result.name} has no texts of: {', '.join(lacking)}.", [command]))
+        blocks.append(Gap(f"{result.name} has no texts of: {', '.join(lacking)}.", [command]))
     return blocks
 
 
@@ -159,16 +159,16 @@ def energy_of(value: float | None) -> Cell | None:
     return None if value is None else decimal(value, 2)
 
 
-def human_section(found: Findings) -> Section:
-    blocks: list[Block] = []
+def human_section(found: Findings) -> PageSection:
+    blocks: list[PageBlock] = []
     for result in found.of("human"):
         content = result.content
         columns, notes = content["columns"], content.get("notes") or []
         rows = [[human_cell(row, columns, place) for place in range(len(columns))] for row in content["rows"]]
         blocks.append(Table(f"{content['title']} ({result.name})", columns, rows, noted(notes)))
     if not blocks:
-        blocks.append(Missing("No comparison by human readers: evaluation/human/prepare.py begins one."))
-    return Section("human", "Human comparison", blocks)
+        blocks.append(Gap("No comparison by human readers: evaluation/human/prepare.py begins one."))
+    return PageSection("human", "Human comparison", blocks)
 
 
 def human_cell(row: Any, columns: list[str], place: int) -> Cell:

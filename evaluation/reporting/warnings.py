@@ -12,7 +12,7 @@ MOST = 8  # warnings that are shown unfolded
 
 
 @dataclass(frozen=True)
-class Warned:
+class Caution:
     """A sentence, what it is about, and whether something is broken or merely to be doubted."""
 
     kind: str
@@ -20,13 +20,13 @@ class Warned:
     text: str
 
 
-def warnings_of(found: Findings) -> list[Warned]:
+def warnings_of(found: Findings) -> list[Caution]:
     """Problems first, then doubts; the same sentence of several results once."""
-    problems = [Warned(PROBLEM, "Cannot be read", text) for text in found.problems]
+    problems = [Caution(PROBLEM, "Cannot be read", text) for text in found.problems]
     gathered: dict[tuple[str, str, str], list[str]] = {}
     for topic, where, kind, text in doubts(found):
         gathered.setdefault((kind, topic, text), []).append(where)
-    doubted = [Warned(kind, f"{topic}: {listed(where)}", text) for (kind, topic, text), where in gathered.items()]
+    doubted = [Caution(kind, f"{topic}: {listed(where)}", text) for (kind, topic, text), where in gathered.items()]
     return problems + sorted(doubted, key=lambda one: one.kind != PROBLEM)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from side_by_side import print_header
 
 from evaluation.human import prepare
-from evaluation.human.study.file import Study
+from evaluation.human.study.file import StudyFile
 from tests.conftest import command, free_port, serving
 from tests.evaluation.human.conftest import Prepared, write_samples
 from tests.evaluation.human.crowd import Crowd
@@ -54,7 +54,7 @@ def measure(scratch: Path, pause: float, pages: int) -> None:
     print(f"  lost or twice {len(differing(study.study, crowd.sent))} of {len(crowd.sent)} pages")
 
 
-def differing(study: Study, acknowledged: dict[int, dict[int, str]]) -> set[int]:
+def differing(study: StudyFile, acknowledged: dict[int, dict[int, str]]) -> set[int]:
     """Pages of which the study holds something else than was acknowledged."""
     held: dict[int, dict[int, str]] = {}
     for page, place, choice in study.reader.execute(

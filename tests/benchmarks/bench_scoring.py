@@ -15,7 +15,7 @@ import torch
 from side_by_side import Duel, print_duels, print_header, show
 
 import schemas
-from evaluation.joint.scorers import EnergyScorer, score
+from evaluation.joint.scorers import EnergyScorer, score_rows
 from training.energy.inputs import AsTheyAre, completed
 from training.energy.model import EnergyModel
 from training.energy.presets import PRESETS
@@ -27,9 +27,9 @@ def main() -> None:
     rows = make_rows()
     scorers = {name: scorer(name) for name in ("bit-tiny", "unit-tiny")}
     contenders: dict[str, Callable[[], object]] = {
-        "score, bit": lambda: score(rows, scorers["bit-tiny"]),
+        "score, bit": lambda: score_rows(rows, scorers["bit-tiny"]),
         "bare loop, bit": lambda: bare(rows, scorers["bit-tiny"].model),
-        "score, unit": lambda: score(rows, scorers["unit-tiny"]),
+        "score, unit": lambda: score_rows(rows, scorers["unit-tiny"]),
         "bare loop, unit": lambda: bare(rows, scorers["unit-tiny"].model),
     }
     seconds: dict[str, list[float]] = {name: [] for name in contenders}

@@ -13,7 +13,6 @@ from sklearn.metrics import balanced_accuracy_score
 from transformers import AutoModelForCausalLM
 
 from evaluation import accuracy_grid
-from evaluation.detection.labels import Origin, origin, setting, warning_about
 from evaluation.detection.tfidf import train_tfidf
 from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import UserError
@@ -25,34 +24,6 @@ from training.energy.folder import open_energy_model
 from training.energy.model import EnergyModel
 from training.energy.presets import PRESETS
 from training.train_energy import describe_store
-
-
-def made(corpora: str, architectures: str, digests: str = "") -> Origin:
-    return Origin(*(frozenset(words.split()) for words in (corpora, architectures, digests)))
-
-
-@pytest.mark.parametrize(
-    ("train", "test", "expected"),
-    [
-        (made("books", "conv"), made("books", "conv"), "in-domain"),
-        (made("books", "conv"), made("books", "transf"), "cross-architecture"),
-        (made("books", "conv"), made("wiki", "conv"), "cross-corpus"),
-        (made("books", "conv"), made("wiki", "transf"), "wild"),
-        (made("books wiki", "conv"), made("wiki", "conv"), "in-domain"),
-        (made("books wiki", "conv transf"), made("news", "transf"), "cross-corpus"),
-        (made("books", "conv"), made("books wiki", "conv"), "cross-corpus"),
-        (made("books", ""), made("books", "conv"), "unknown"),
-    ],
-)
-def test_every_setting_is_told_from_what_training_and_test_were_made_from(train, test, expected):
-    assert setting(train, test) == expected
-
-
-def test_the_training_generator_itself_is_warned_about():
-    assert warning_about(made("b", "c", "1 2"), made("b", "c", "2"))
-    assert warning_about(made("b", "c", "1"), made("b", "c", "2")) is None
-    stores = [{"corpus": "b", "generator": {"architecture": "c", "digest": "1"}}, {"corpus": None, "generator": None}]
-    assert origin(stores) == made("b", "c", "1")
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,4 @@
 import json
-import math
 import random
 import subprocess
 import sys
@@ -8,96 +7,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from evaluation import detect
-from evaluation.detection.detector import Detector
-from evaluation.detection.summary import measured
 from evaluation.detection.tfidf import train_tfidf
-from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import UserError, exit_with
-from pipeline.text.tokenizer import load_tokenizer
 from tests.conftest import DATA, ROOT, words
-from training.energy.folder import open_energy_model
-from training.energy.model import EnergyModel
-from training.energy.presets import PRESETS
-
-TINY = ("linear", "bilstm-tiny", "unit-nano", "bit-nano")
+from tests.evaluation.detection.test_detector import by_hand
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def energies(tmp_path_factory, tokenizer) -> dict[str, str]:
-    """One energy model of each kind, with weights that are not small."""
-    folder = tmp_path_factory.mktemp("energies")
-    encoder = load_tokenizer(tokenizer)
-    for name in TINY:
-        torch.manual_seed(0)
-        model = EnergyModel(PRESETS[name].build(encoder.description, 161))
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter += 0.1 * torch.randn_like(parameter)
-        with quiet():
-            model.save_pretrained(folder / name)
-        encoder.save(str(folder / name))
-    return {name: str(folder / name) for name in TINY}
-
-
-@torch.no_grad()
-def by_hand(text: str, folder: str, block: int = 160) -> tuple[float, int, int]:
-    """Score, blocks and tokens of one text: the bare model, a block at a time."""
-    ids = load_tokenizer(folder).encode([" ".join(text.split())])[0]
-    blocks = [ids[start : start + block] for start in range(0, len(ids), block)]
-    kept = [part for place, part in enumerate(blocks) if not place or len(part) >= block / 2]
-    model = open_energy_model(folder).load()
-    return float(np.mean([-model(torch.tensor([part])).item() for part in kept])), len(kept), len(ids)
-
-
-@pytest.mark.parametrize("name", TINY)
-def test_a_texts_score_is_the_mean_over_its_blocks(name, energies):
-    texts = [words(count, count) for count in (1, 30, 60, 200, 333, 700)]
-    detector = Detector(energies[name], batch_size=3)
-    for text, found in zip(texts, detector.score(texts), strict=True):
-        score, blocks, tokens = by_hand(text, energies[name])
-        assert found.score == pytest.approx(score, abs=1e-4)
-        assert (found.blocks, found.tokens, found.short, found.problem) == (blocks, tokens, tokens < 160, None)
-        assert found.probability == pytest.approx(1 / (1 + math.exp(-score)), abs=1e-4)
-    assert max(found.blocks for found in detector.score(texts)) > 10
-
-
-def test_texts_of_any_number_of_tokens(energies):
-    encoder = load_tokenizer(energies["linear"])
-    detector = Detector(energies["linear"])
-    ids = encoder.encode([" ".join(words(400, 1).split())])[0]
-    lengths = {}
-    for wanted in (1, 159, 160, 161, 320):
-        # As many words as give so many tokens, or a few more: what the detector counts is what the tokenizer gives.
-        text = encoder.decode(ids[:wanted]).strip("\ufffd")
-        (found,) = detector.score([text])
-        lengths[wanted] = (found.tokens, found.blocks, found.short)
-        assert found.score == pytest.approx(by_hand(text, energies["linear"])[0], abs=1e-4)
-    assert lengths[1][1:] == (1, True)
-    assert lengths[320][1:] == (2, False)
-    assert detector.score([""])[0].problem == "no text"
-    assert detector.score(["", "a \ud800", "a"])[1].problem.startswith("no text in UTF-8")
-
-
-def test_a_block_is_no_longer_than_the_model_can_read(tmp_path, tokenizer):
-    encoder = load_tokenizer(tokenizer)
-    model = EnergyModel(PRESETS["unit-nano"].build(encoder.description, 16))
-    network = model.config.network | {"n_positions": 33, "max_position_embeddings": 33}
-    narrow = EnergyModel(type(model.config)(**model.config.to_dict() | {"network": network}))
-    with quiet():
-        narrow.save_pretrained(tmp_path / "narrow")
-    encoder.save(str(tmp_path / "narrow"))
-    detector = Detector(str(tmp_path / "narrow"))
-    assert detector.block == 32
-    text = words(100, 0)
-    assert detector.score([text])[0].score == pytest.approx(by_hand(text, str(tmp_path / "narrow"), 32)[0], abs=1e-4)
-    with pytest.raises(UserError, match="--block 33: windows of 33 tokens do not fit the 33 positions"):
-        Detector(str(tmp_path / "narrow"), block=33)
 
 
 def write(path: Path, texts: list[str]) -> Path:
@@ -109,7 +27,7 @@ def rows_of(output: Path) -> list[dict]:
     return pq.read_table(output).to_pylist()
 
 
-def test_bad_texts_are_flagged_and_all_others_scored(energies, tmp_path, capsys):
+def test_bad_texts_are_flagged_and_all_others_scored(text_models, tmp_path, capsys):
     good = [words(100, seed) for seed in range(3)]
     lines = [json.dumps({"id": "a", "text": good[0]}).encode(), b'{"text": "broken', b"", b'{"text": "caf\xe9"}']
     lines += [b'{"id": 70, "text": ""}', b"[1, 2]", b'{"id": 80, "body": "x"}', b'{"id": 90, "text": 5}']
@@ -119,7 +37,7 @@ def test_bad_texts_are_flagged_and_all_others_scored(energies, tmp_path, capsys)
     (tmp_path / "latin.txt").write_bytes("na\u00efve".encode("latin-1"))
     (tmp_path / "empty.txt").write_bytes(b"")
     output = tmp_path / "scores.parquet"
-    arguments = ["--energy", energies["linear"], "--input", f"{tmp_path}/*.txt", "--input", f"{tmp_path}/some.jsonl"]
+    arguments = ["--energy", text_models["linear"], "--input", f"{tmp_path}/*.txt", "--input", f"{tmp_path}/some.jsonl"]
     assert detect.main([*arguments, "--output", str(output)]) == 1
     assert "error: 9 of 12 texts have no score: see the column problem" in capsys.readouterr().err
     rows = rows_of(output)
@@ -127,7 +45,7 @@ def test_bad_texts_are_flagged_and_all_others_scored(energies, tmp_path, capsys)
     assert len(found) == len(rows) == 12
     scored = {("good.txt", "good.txt"): good[2], ("some.jsonl", "a"): good[0], ("some.jsonl", "10"): good[1]}
     for key, text in scored.items():
-        assert found[key]["score"] == pytest.approx(by_hand(text, energies["linear"])[0], abs=1e-4)
+        assert found[key]["score"] == pytest.approx(by_hand(text, text_models["linear"])[0], abs=1e-4)
         assert found[key]["problem"] is None
     problems = {key: row["problem"] for key, row in found.items() if key not in scored}
     expected = {
@@ -136,17 +54,17 @@ def test_bad_texts_are_flagged_and_all_others_scored(energies, tmp_path, capsys)
         "2": "not JSON, at ",
         "4": "invalid UTF-8 (see --encoding), at ",
         "70": "no text",
-        "6": "not a JSON object, at ",
-        "80": "no text in field 'text' (see --text_field), at ",
-        "90": "no text in field 'text' (see --text_field), at ",
-        "9": "no text in UTF-8 (a lone surrogate), at ",
+        "6": "no text in field 'text' (it has: list; see --text_field), at ",
+        "80": "no text in field 'text' (it has: id, body; see --text_field), at ",
+        "90": "no text in field 'text' (it has: id, text; see --text_field), at ",
+        "9": "invalid UTF-8 (a lone surrogate), at ",
     }
     assert {id for _, id in problems} == expected.keys()
     assert all(problem.startswith(expected[id]) for (_, id), problem in problems.items())
     assert all(found[key]["score"] is None and found[key]["probability"] is None for key in problems)
 
 
-def test_a_text_of_ten_megabytes_takes_little_memory(energies, tmp_path):
+def test_a_text_of_ten_megabytes_takes_little_memory(text_models, tmp_path):
     """With white space and without; beside it a text that is scored as ever."""
     texts = ["The whale is white. " * 500_000, "abcdefghij" * 1_000_000, words(100, 2)]
     measure = "resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10"
@@ -158,7 +76,7 @@ def test_a_text_of_ten_megabytes_takes_little_memory(energies, tmp_path):
     )
     write(tmp_path / "short.jsonl", texts[2:])
     write(tmp_path / "long.jsonl", texts)
-    given = [f"--energy={energies['linear']}", f"--input={tmp_path}/NAME.jsonl", f"--output={tmp_path}/NAME.parquet"]
+    given = [f"--energy={text_models['linear']}", f"--input={tmp_path}/NAME.jsonl", f"--output={tmp_path}/NAME.parquet"]
     ended = subprocess.run([sys.executable, "-c", code, *given], cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     codes, peaks = zip(
@@ -168,7 +86,7 @@ def test_a_text_of_ten_megabytes_takes_little_memory(energies, tmp_path):
     assert int(peaks[1]) - int(peaks[0]) < 500  # megabytes; a tokenizer given the second text whole takes 1,500
     rows = rows_of(tmp_path / "long.parquet")
     assert all(row["tokens"] // 160 <= row["blocks"] <= row["tokens"] // 160 + 1 for row in rows)
-    assert rows[2]["score"] == pytest.approx(by_hand(texts[2], energies["linear"])[0], abs=1e-4)
+    assert rows[2]["score"] == pytest.approx(by_hand(texts[2], text_models["linear"])[0], abs=1e-4)
 
 
 def sets(tmp_path: Path) -> dict[str, Path]:
@@ -188,10 +106,10 @@ def texts_of(path: Path) -> list[str]:
     return [json.loads(line)["text"] for line in path.read_text().splitlines()]
 
 
-def test_accuracy_is_that_of_scikit_learn_for_both_detectors(energies, tmp_path, capsys):
+def test_accuracy_is_that_of_scikit_learn_for_both_detectors(text_models, tmp_path, capsys):
     files = sets(tmp_path)
     output = tmp_path / "scores.parquet"
-    given = ["--energy", energies["bit-nano"], "--real", str(files["real.test"]), "--output", str(output)]
+    given = ["--energy", text_models["bit-nano"], "--real", str(files["real.test"]), "--output", str(output)]
     given += [f"--generated={tmp_path}/small.test.jsonl", f"--generated={tmp_path}/large.test.jsonl"]
     for split in ("train", "valid"):
         given += [f"--tfidf_{split}", str(files[f"real.{split}"]), str(files[f"small.{split}"])]
@@ -235,23 +153,9 @@ def test_accuracy_is_that_of_scikit_learn_for_both_detectors(energies, tmp_path,
     assert tfidf["small.test.jsonl"]["balanced_accuracy"] > 0.85
 
 
-def test_intervals_hold_the_true_accuracy_as_often_as_they_say():
-    rng = np.random.default_rng(0)
-    hits = 0
-    for _ in range(400):
-        real, generated = rng.normal(0.8, 1, 90), rng.normal(-0.3, 1, 60)
-        low, high = measured(real, generated)["interval"]
-        truth = (0.5 * (1 + math.erf(0.8 / math.sqrt(2))) + 0.5 * (1 + math.erf(0.3 / math.sqrt(2)))) / 2
-        hits += low <= truth <= high
-    assert 0.92 <= hits / 400 <= 0.985
-    one_class = measured(np.array([1.0, 2.0]), np.array([-1.0, 0.0]))  # a score of 0 is not above 0: generated
-    assert one_class["right"]["generated"] == {"share": 1.0, "texts": 2}
-    assert one_class["interval"][1] == pytest.approx(1)
-
-
-def test_what_cannot_work_is_one_line_and_exit_code_2(energies, tmp_path, capsys):
+def test_what_cannot_work_is_one_line_and_exit_code_2(text_models, tmp_path, capsys):
     text = write(tmp_path / "texts.jsonl", ["a text"])
-    good = {"energy": energies["linear"], "input": str(text), "output": str(tmp_path / "scores.parquet")}
+    good = {"energy": text_models["linear"], "input": str(text), "output": str(tmp_path / "scores.parquet")}
     cases = [
         ({"energy": str(tmp_path / "nowhere")}, "there is no such folder"),
         ({"input": str(tmp_path / "nothing*.jsonl")}, "--input .*: no file matches"),
@@ -275,10 +179,10 @@ def test_what_cannot_work_is_one_line_and_exit_code_2(energies, tmp_path, capsys
 
 
 @pytest.mark.skipif(not (DATA / "wild-gpt2").is_dir(), reason="the published texts are not here")
-def test_files_as_openai_published_them(energies, tmp_path):
+def test_files_as_openai_published_them(text_models, tmp_path):
     folder, output = DATA / "wild-gpt2", tmp_path / "scores.parquet"
     given = ["--real", str(folder / "webtext.test.jsonl"), "--generated", str(folder / "small-117M-k40.test.jsonl")]
-    assert detect.main(["--energy", energies["linear"], *given, "--output", str(output)]) == 0
+    assert detect.main(["--energy", text_models["linear"], *given, "--output", str(output)]) == 0
     rows = rows_of(output)
     lines = [json.loads(line) for line in (folder / "webtext.test.jsonl").read_text().splitlines()]
     assert [row["id"] for row in rows[: len(lines)]] == [str(line["id"]) for line in lines]

@@ -1,13 +1,17 @@
 """Perplexity of the joint model, against what enumeration says it is."""
 
+import json
+
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from evaluation import score
-from evaluation.joint.bounds import joint_perplexity
-from evaluation.results.kept import Kept
+from evaluation import perplexity_bounds, score
+from evaluation.joint.bounds import joint_perplexity, log_partition_bounds, warnings_about
+from evaluation.joint.contexts import contexts_of, open_stores
+from evaluation.perplexity_bounds import BoundsSettings
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
 from tests.conftest import command
@@ -90,6 +94,27 @@ def test_another_language_model_is_measured_on_the_same_completions(world):
     assert second == pytest.approx(np.exp(-steps.mean().item()), rel=1e-5)
 
 
+def test_warnings_stand_in_the_result_and_nowhere_else(world):
+    result = world.bounds("--samples 3")
+    samples, scored = open_stores(world.samples, world.energies)
+    expected = {
+        sentence
+        for contexts in contexts_of(samples, scored, 3)
+        for sentence in warnings_about(log_partition_bounds(contexts.scores))
+    }
+    assert result["warnings"] == sorted(expected)
+    assert expected
+    assert not pq.read_schema(world.folder / "results/contexts.parquet").metadata
+
+
+def test_python_gets_what_the_file_says(world, tmp_path, capsys):
+    capsys.readouterr()
+    settings = BoundsSettings(negatives=world.samples, energies=world.energies, output=str(tmp_path), samples=20)
+    result = perplexity_bounds.perplexity_bounds(settings)
+    assert capsys.readouterr().out == ""
+    assert result == json.loads((tmp_path / "bounds.json").read_text())
+
+
 def test_fewer_samples_are_the_first_ones(world):
     assert world.bounds("--samples 10")["samples"] == 10
     curve = world.bounds("--samples_curve")["samples_curve"]
@@ -118,27 +143,6 @@ def test_what_bounds_cannot_be_computed_from_is_refused(world):
         with pytest.raises(UserError) as error:
             world.bounds(flags, **stores)
         assert message in str(error.value), flags
-
-
-def test_real_completions_are_counted_among_samples_and_choices(world):
-    """Against the exact shares: what the generator, and what the joint model, gives the real completion."""
-    found = world.bounds("--matches")["matches"]
-    exact = truth(world).values()
-    base = np.mean([np.exp(log_p[place]) for log_p, _, place in exact])
-    joint = np.mean(
-        [np.exp((log_p - energy)[place] - np.logaddexp.reduce(log_p - energy)) for log_p, energy, place in exact]
-    )
-    assert found["base"] == pytest.approx(base, abs=0.004)
-    last = found["joint"][-1]
-    assert last["samples"] == SAMPLES
-    assert last["joint"] == pytest.approx(joint, abs=0.004)
-    first = found["joint"][0]
-    assert first["samples"] == 1
-    assert first["joint"] == first["oracle"]
-    oracle = np.mean([1 - (1 - np.exp(log_p[place])) ** 100 for log_p, _, place in exact])
-    assert next(point for point in found["joint"] if point["samples"] == 100)["oracle"] == pytest.approx(
-        oracle, abs=0.15
-    )
 
 
 class TableOfEnergies:
@@ -200,14 +204,3 @@ def test_a_killed_run_continues_to_the_same_figures(world, tmp_path):
     for name in ("bounds.json", "contexts.parquet", "samples_curve.svg"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
     assert not (tmp_path / "killed/kept.json").exists()
-
-
-def test_what_took_long_is_not_computed_again(tmp_path):
-    kept = Kept(str(tmp_path / "kept.json"))
-    assert kept.get("a", lambda: 1) == 1
-    kept.save()
-    again = Kept(str(tmp_path / "kept.json"))
-    assert again.get("a", lambda: 2) == 1
-    assert again.get("b", lambda: [3, 4]) == [3, 4]
-    (tmp_path / "kept.json").write_text("{broken")
-    assert Kept(str(tmp_path / "kept.json")).get("a", lambda: 5) == 5

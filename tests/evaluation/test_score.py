@@ -1,40 +1,26 @@
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-import schemas
 from evaluation import score as score_job
-from evaluation.joint.scorers import EnergyScorer, score
+from evaluation.score import ScoreSettings
 from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
-from pipeline.text.builtin_corpora import ALPHABET
-from pipeline.text.tokenizer import character_tokenizer, train_tokenizer
+from pipeline.text.tokenizer import train_tokenizer
 from pipeline.verify_store import verify
 from tests.conftest import command, shard_bytes
+from tests.evaluation.conftest import TINY
 from tests.killing import storm, timed
 from tests.training.conftest import mined
 from tests.training.test_energy_inputs import by_hand
 from tests.training.test_energy_model import model_of
 from training.energy.folder import open_energy_model
-
-TINY = ("linear", "bilstm-tiny", "unit-nano", "bit-nano")
-
-
-@pytest.fixture(scope="module")
-def energies(tmp_path_factory) -> dict[str, str]:
-    """One energy model of each kind, with weights that are not small."""
-    folder = tmp_path_factory.mktemp("energies")
-    for name in TINY:
-        with quiet():
-            model_of(name).save_pretrained(folder / name)
-        character_tokenizer(ALPHABET).save(str(folder / name))
-    return {name: str(folder / name) for name in TINY}
 
 
 def windows_by_hand(row: dict) -> list[list[int]]:
@@ -71,11 +57,13 @@ def check(store: str, expected: dict) -> None:
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("which", ["forwards", "backwards"])
 def test_every_window_and_sample_gets_the_energy_that_the_model_gives_it(
-    name, which, negatives, backwards, energies, tmp_path
+    name, which, negatives, backwards, energy_models, tmp_path
 ):
     store = negatives.valid if which == "forwards" else backwards
-    assert score_job.main(["--energy", energies[name], "--store", store.path, "--output", str(tmp_path / "out")]) == 0
-    model = open_energy_model(energies[name]).load()
+    assert (
+        score_job.main(["--energy", energy_models[name], "--store", store.path, "--output", str(tmp_path / "out")]) == 0
+    )
+    model = open_energy_model(energy_models[name]).load()
     check(str(tmp_path / "out"), expected_rows(store, lambda ids: model(torch.tensor([ids])).item()))
     assert verify(str(tmp_path / "out")) == []
 
@@ -94,55 +82,34 @@ def test_a_language_model_scores_by_the_whole_windows_log_probability(negatives,
         check(output, expected_rows(negatives.valid, energy))
 
 
-def test_samples_in_chunks_have_their_real_window_once(stores, generators, energies, tmp_path):
+def test_samples_in_chunks_have_their_real_window_once(stores, generators, energy_models, tmp_path):
     chunked = mined(
         stores.valid, generators["left_to_right"], tmp_path / "negatives", "--negatives 5 --samples_per_row 2"
     )
-    score_job.main(["--energy", energies["unit-nano"], "--store", chunked.path, "--output", str(tmp_path / "out")])
-    model = open_energy_model(energies["unit-nano"]).load()
+    score_job.main(["--energy", energy_models["unit-nano"], "--store", chunked.path, "--output", str(tmp_path / "out")])
+    model = open_energy_model(energy_models["unit-nano"]).load()
     check(str(tmp_path / "out"), expected_rows(chunked, lambda ids: model(torch.tensor([ids])).item()))
     samples = Store(str(tmp_path / "out")).take(range(1200))["sample"].to_pylist()
     assert sorted(set(samples)) == [-1, 0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("size", [1, 3, 64])
-def test_batches_of_any_size_give_the_same_energies(size, negatives, energies):
-    rows = negatives.valid.take(range(30))
-    folder = open_energy_model(energies["unit-nano"])
-    found = [score(rows, EnergyScorer(folder, batch))["energy"].to_numpy() for batch in (size, 1000)]
-    assert np.allclose(*found, atol=1e-5)
+def test_python_scores_without_a_word_and_the_manifest_says_with_what(negatives, energy_models, tmp_path, capsys):
+    capsys.readouterr()
+    settings = ScoreSettings(
+        energy=energy_models["linear"], store=negatives.valid.path, output=str(tmp_path / "out"), batch_size=7
+    )
+    made = score_job.score(settings)
+    assert capsys.readouterr().out == ""
+    assert score_job.score(settings) == made == Store(settings.output, kind="energies").manifest
+    assert made.call == {"stage": "evaluation/score.py", "settings": settings.to_json()}
+    assert ScoreSettings.from_json(made.call["settings"], "manifest") == settings
+    # What energies depend on, and no more: how many windows are read at once is not among it.
+    assert made.settings.keys() == {"energy", "parent", "corpus", "split", "window", "context_lengths"}
+    assert score_job.score(replace(settings, batch_size=3)) == made
 
 
-def test_texts_of_any_length_without_log_probabilities(energies):
-    table = pa.table(
-        {
-            "window_id": ["a", "b"],
-            "corpus": ["wild"] * 2,
-            "split": ["test"] * 2,
-            "tokens": [[1, 2, 3], [4, 5]],
-            "direction": ["left_to_right"] * 2,
-            "context_length": [0, 0],
-            "positive_log_p": [None, None],
-            "first_sample": [0, 0],
-            "negatives": [[[4, 5, 6, 7]], [[1, 2, 3]]],
-            "log_p": [None, None],
-            "log_q": [None, None],
-            "seed": [0, 0],
-        }
-    ).cast(schemas.NEGATIVES)
-    folder = open_energy_model(energies["bit-nano"])
-    found = score(table, EnergyScorer(folder)).to_pylist()
-    model = folder.load()
-    texts = [[1, 2, 3], [4, 5, 6, 7], [4, 5], [1, 2, 3]]
-    for row, text in zip(found, texts, strict=True):
-        assert row["energy"] == pytest.approx(model(torch.tensor([text])).item(), abs=1e-5)
-        assert row["log_p"] is None
-        assert row["log_q"] is None
-    assert [row["sample"] for row in found] == [-1, 0, -1, 0]
-
-
-def test_a_killed_run_continues_and_workers_change_no_byte(negatives, energies, tmp_path):
-    given = ["--energy", energies["bit-nano"], "--store", negatives.train.path]
+def test_a_killed_run_continues_and_workers_change_no_byte(negatives, energy_models, tmp_path):
+    given = ["--energy", energy_models["bit-nano"], "--store", negatives.train.path]
     job = command("evaluation/score.py", *given, "--output", tmp_path / "killed")
     whole = command("evaluation/score.py", *given, "--output", tmp_path / "whole")
     storm(job, kills=2, seconds=timed(whole), seed=1)
@@ -155,14 +122,14 @@ def test_a_killed_run_continues_and_workers_change_no_byte(negatives, energies, 
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "whole").rglob("*.parquet")} == before
 
 
-def test_bad_input_is_named_and_leaves_nothing(negatives, stores, energies, tmp_path):
+def test_bad_input_is_named_and_leaves_nothing(negatives, stores, energy_models, tmp_path):
     output = tmp_path / "out"
     other = tmp_path / "other"
     with quiet():
         model_of("linear").save_pretrained(other)
     train_tokenizer(["some words of another kind"], 300).save(str(other))
     spoiled = tmp_path / "spoiled"
-    shutil.copytree(energies["linear"], spoiled)
+    shutil.copytree(energy_models["linear"], spoiled)
     model = model_of("linear")
     with torch.no_grad():
         model.network.energies.weight[3] = float("nan")
@@ -176,7 +143,7 @@ def test_bad_input_is_named_and_leaves_nothing(negatives, stores, energies, tmp_
         ({"batch_size": "0"}, "--batch_size 0: at least 1"),
         ({"worker": "2"}, "unknown option --worker"),
     ]
-    good = {"energy": energies["linear"], "store": negatives.valid.path, "output": str(output)}
+    good = {"energy": energy_models["linear"], "store": negatives.valid.path, "output": str(output)}
     for change, message in cases:
         with pytest.raises(UserError) as error:
             score_job.main([f"--{name}={value}" for name, value in (good | change).items()])

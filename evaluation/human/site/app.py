@@ -15,9 +15,9 @@ from evaluation.human.site.assignment import Page, page_for, progress
 from evaluation.human.site.ballots import Reply, receive, start
 from evaluation.human.site.guards import HEADERS, Headers, Pace, SmallBodies
 from evaluation.human.site.links import Rater, day, digest, find_rater, form_token, new_session, same, token_of
-from evaluation.human.site.notices import Told, told
+from evaluation.human.site.notices import Notice, notice
 from evaluation.human.site.overview import overview
-from evaluation.human.study.file import Study
+from evaluation.human.study.file import StudyFile
 from evaluation.reporting.blocks import visible
 
 SESSION, ORGANISER = "session", "organiser"
@@ -33,7 +33,7 @@ async def form_of(request: Request) -> FormData:
 Form = Annotated[FormData, Depends(form_of)]
 
 
-def create_app(study: Study, pace: Pace) -> FastAPI:
+def create_app(study: StudyFile, pace: Pace) -> FastAPI:
     """The whole site for one study."""
     site = Site(study, pace)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
@@ -49,17 +49,17 @@ def create_app(study: Study, pace: Pace) -> FastAPI:
     ):
         app.add_api_route(path, endpoint, methods=[method], response_class=HTMLResponse, response_model=None)
     app.mount("/static", StaticFiles(packages=[("evaluation.human.site", "static")]))
-    for kind in (Told, HTTPException, Exception):
-        app.add_exception_handler(kind, site.tell)
+    for kind in (Notice, HTTPException, Exception):
+        app.add_exception_handler(kind, site.show_notice)
     app.add_middleware(SmallBodies)
     app.add_middleware(Headers)
     return app
 
 
 class Site:
-    """Every page of the site as a method; what is wrong with a request is raised as Told, and shown as a page."""
+    """Every page of the site as a method; what is wrong with a request is raised as a Notice, and shown as a page."""
 
-    def __init__(self, study: Study, pace: Pace):
+    def __init__(self, study: StudyFile, pace: Pace):
         self.study, self.pace = study, pace
         self.templates = Environment(
             loader=PackageLoader("evaluation.human.site"),
@@ -111,7 +111,7 @@ class Site:
         self.check_form(form, wanted)
         now, number = time.time(), field(form, "page")
         if not (number.isascii() and number.isdigit() and len(number) < 16):
-            raise told("unknown page")
+            raise notice("unknown page")
         names = {name for name in form if name.startswith("choice_") and name[7:].isascii() and name[7:].isdigit()}
         choices = {int(name[7:]): field(form, name) for name in names}
         answer = receive(self.study, rater, int(number), choices, now, pause=field(form, "action") == "pause")
@@ -120,7 +120,7 @@ class Site:
         if answer.reply is Reply.KEPT:
             return RedirectResponse("/paused", 303)
         if refused := {Reply.UNKNOWN: "unknown page", Reply.CHANGED: "changed", Reply.LOST: "lost"}.get(answer.reply):
-            raise told(refused)
+            raise notice(refused)
         after = find_rater(self.study.reader, token_of(request.cookies[SESSION]))
         return RedirectResponse("/rate" if after is not None and after.state == rater.state else "/", 303)
 
@@ -144,7 +144,7 @@ class Site:
     def check_organiser(self, request: Request, token: str) -> None:
         if not same(digest(token), self.study.settings["organiser_digest"]):
             self.check_stranger(request)
-            raise told("not the organiser")
+            raise notice("not the organiser")
 
     # Who is asking
 
@@ -158,30 +158,30 @@ class Site:
         rater = find_rater(self.study.reader, token)
         if rater is None:
             self.check_stranger(request)
-            raise told(otherwise)
+            raise notice(otherwise)
         if not self.pace.allows_rater(rater.id):
-            raise told("too fast")
+            raise notice("too fast")
         if rater.expires <= time.time():
-            raise told("expired")
+            raise notice("expired")
         return rater
 
     def check_stranger(self, request: Request) -> None:
         if not self.pace.allows_stranger(request.client.host if request.client else ""):
-            raise told("too fast")
+            raise notice("too fast")
 
     def check_form(self, form: FormData, wanted: str) -> None:
         if not same(field(form, "form_token"), wanted):
-            raise told("stale form")
+            raise notice("stale form")
 
     # Pages
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         return HTMLResponse(self.templates.get_template(template).render(values), status)
 
-    def tell(self, request: Request, error: Exception) -> Response:
+    def show_notice(self, request: Request, error: Exception) -> Response:
         """Anything that was raised, as a page that says what to do."""
-        what = error if isinstance(error, Told) else told(getattr(error, "status_code", 500))
-        answer = self.page("told.html.j2", what.status, told=what)
+        what = error if isinstance(error, Notice) else notice(getattr(error, "status_code", 500))
+        answer = self.page("notice.html.j2", what.status, notice=what)
         if what.status == 429:
             answer.headers["Retry-After"] = "60"
         answer.headers.update(HEADERS)  # a failure is answered outside of all middleware

@@ -8,14 +8,14 @@ from typing import Any
 
 from evaluation.human.site.links import Rater
 from evaluation.human.study.design import CHECK, GOLD, ITEM, ITEMS_A_PAGE, QUALIFICATION
-from evaluation.human.study.file import Study
+from evaluation.human.study.file import StudyFile
 
 COMPARISONS_A_PAGE = ITEMS_A_PAGE + 1
 SIDES = ("left", "right")
 
 
 @dataclass(frozen=True)
-class Shown:
+class ComparisonView:
     """One comparison as a rater sees it: neither where the texts come from, nor whether it is a check."""
 
     place: int
@@ -29,7 +29,7 @@ class Shown:
 class Page:
     id: int
     kind: str
-    comparisons: list[Shown]
+    comparisons: list[ComparisonView]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Progress:
         return self.sent + self.left
 
 
-def page_for(study: Study, rater: Rater, now: float) -> Page | None:
+def page_for(study: StudyFile, rater: Rater, now: float) -> Page | None:
     """The page that a rater has begun, otherwise a new one; None if there is nothing to rate at present."""
     row = unfinished(study.reader, rater)
     lease = float(study.settings["lease_seconds"])
@@ -58,20 +58,20 @@ def page_for(study: Study, rater: Rater, now: float) -> Page | None:
                 if not begin(connection, study.settings, rater, now + lease):
                     return None
                 row = unfinished(connection, rater)
-    return None if row is None else Page(row["id"], row["kind"], shown(study.reader, row["id"]))
+    return None if row is None else Page(row["id"], row["kind"], views(study.reader, row["id"]))
 
 
 def unfinished(connection: sqlite3.Connection, rater: Rater) -> sqlite3.Row | None:
     return connection.execute("SELECT * FROM page WHERE rater = ? AND state != 'sent'", (rater.id,)).fetchone()
 
 
-def shown(connection: sqlite3.Connection, page: int) -> list[Shown]:
+def views(connection: sqlite3.Connection, page: int) -> list[ComparisonView]:
     rows = connection.execute(
         "SELECT place, context, left_text, right_text, choice FROM slot JOIN comparison ON comparison.id = comparison "
         "WHERE page = ? ORDER BY place",
         (page,),
     )
-    return [Shown(*row) for row in rows]
+    return [ComparisonView(*row) for row in rows]
 
 
 def begin(connection: sqlite3.Connection, settings: dict[str, Any], rater: Rater, until: float) -> bool:
@@ -166,7 +166,7 @@ def hold(connection: sqlite3.Connection, page: sqlite3.Row, until: float) -> boo
     return True
 
 
-def progress(study: Study, rater: Rater) -> Progress:
+def progress(study: StudyFile, rater: Rater) -> Progress:
     """Comparisons that this rater has sent in the present stage, and the most that can follow."""
     kind = "rating" if rater.state == "rating" else "qualification"
     (sent, pages) = study.reader.execute(

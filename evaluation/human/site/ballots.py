@@ -7,7 +7,7 @@ from enum import Enum
 
 from evaluation.human.site.assignment import SIDES, hold, is_right
 from evaluation.human.site.links import Rater
-from evaluation.human.study.file import Study
+from evaluation.human.study.file import StudyFile
 
 
 class Reply(Enum):
@@ -27,7 +27,7 @@ class Answer:
 
 
 def receive(
-    study: Study, rater: Rater, page: int, choices: Mapping[int, str], now: float, pause: bool = False
+    study: StudyFile, rater: Rater, page: int, choices: Mapping[int, str], now: float, pause: bool = False
 ) -> Answer:
     """Counts a page's votes, by place, in one transaction; how often and in how many tabs they are sent is the same."""
     with study.writing() as connection:
@@ -87,7 +87,7 @@ def judge(connection: sqlite3.Connection, rater: Rater, above: float) -> None:
         connection.execute("UPDATE rater SET state = ? WHERE id = ?", (state, rater.id))
 
 
-def start(study: Study, rater: Rater) -> None:
+def start(study: StudyFile, rater: Rater) -> None:
     """The instructions are read: on to the qualification, or to the study if it has none."""
     (tests,) = study.reader.execute("SELECT count(*) FROM comparison WHERE kind = 'qualification'").fetchone()
     with study.writing() as connection:

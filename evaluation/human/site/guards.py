@@ -17,7 +17,7 @@ HEADERS: Mapping[str, str] = {
     "base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",  # a personal link is not told to anyone
+    "Referrer-Policy": "same-origin",  # nobody else gets to know a personal link
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from evaluation.human.study.file import Study
+from evaluation.human.study.file import StudyFile
 
 DAY = 86_400.0
 
@@ -40,7 +40,7 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def invite(study: Study, count: int, days: float, base: str, now: float) -> list[Link]:
+def make_links(study: StudyFile, count: int, days: float, base: str, now: float) -> list[Link]:
     """Links for so many new raters. The study keeps their digests only: this is the one time that they are known."""
     made = []
     with study.writing() as connection:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from evaluation.human.site.ballots import qualification_score
 from evaluation.human.site.links import day
-from evaluation.human.study.file import Study
+from evaluation.human.study.file import StudyFile
 from evaluation.human.study.outcome import Rate, agreement, rate, tallies
-from evaluation.human.study.votes import records
+from evaluation.human.study.votes import votes_of
 
 HOUR = 3600.0
 
@@ -40,9 +40,9 @@ class Overview:
     raters: list[RaterLine]
 
 
-def overview(study: Study, now: float) -> Overview:
-    found = records(study)
-    votes = [record.as_vote() for record in found]
+def overview(study: StudyFile, now: float) -> Overview:
+    found = votes_of(study)
+    votes = [vote.preference for vote in found]
     kept = tallies(votes).values()
     counts: dict[str, int] = {}
     for vote in votes:
@@ -53,7 +53,7 @@ def overview(study: Study, now: float) -> Overview:
     ).fetchone()
     most = int(study.settings["votes"])
     by_votes = [(number, sum(count == number for count in counts.values())) for number in range(1, most + 1)]
-    pages = {record.page: record.check_passed for record in found}
+    pages = {vote.page: vote.check_passed for vote in found}
     return Overview(
         study.settings["model1"],
         study.settings["model2"],
@@ -61,7 +61,7 @@ def overview(study: Study, now: float) -> Overview:
         items * most,
         len(votes),
         sum(not vote.counts for vote in votes),
-        sum(record.sent > now - HOUR for record in found),
+        sum(vote.sent > now - HOUR for vote in found),
         leased,
         [(0, items - len(counts)), *by_votes],
         len(pages),
@@ -72,7 +72,7 @@ def overview(study: Study, now: float) -> Overview:
     )
 
 
-def rater_lines(study: Study, now: float) -> list[RaterLine]:
+def rater_lines(study: StudyFile, now: float) -> list[RaterLine]:
     rows = study.reader.execute(
         "SELECT rater.id, code, rater.state, expires, max(sent), "
         "sum(page.kind = 'rating' AND page.state = 'sent'), sum(page.kind = 'rating' AND passed = 0) "

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from evaluation.human.study.sources import Passage, Source
+from evaluation.human.study.completions import CompletionSet, Passage
 from pipeline.runtime.errors import UserError
 
 ITEM, CHECK, QUALIFICATION = "item", "check", "qualification"
@@ -38,7 +38,13 @@ class Sizes:
 
 
 def make_comparisons(
-    first: Source, second: Source, gold: Source, base: Source, sizes: Sizes, shuffled: bool, seed: int
+    first: CompletionSet,
+    second: CompletionSet,
+    gold: CompletionSet,
+    base: CompletionSet,
+    sizes: Sizes,
+    shuffled: bool,
+    seed: int,
 ) -> list[Comparison]:
     """Items, checks and qualification of different contexts, their sides and their order drawn by the seed."""
     rng = random.Random(seed)
@@ -63,11 +69,11 @@ def make_comparisons(
     made += [pair(QUALIFICATION, name, gold, GOLD, base, MODEL) for name in tests]
     made += checks(gold, spare, sizes.of_checks, shuffled, rng)
     made = [turned(comparison) if rng.random() < 0.5 else comparison for comparison in made]
-    rng.shuffle(made)  # so that neither a place nor a number tells a check from an item
+    rng.shuffle(made)  # so that neither a place nor a number gives a check away
     return made
 
 
-def comparable(one: Source, other: Source) -> list[str]:
+def comparable(one: CompletionSet, other: CompletionSet) -> list[str]:
     """Contexts of both sources, with completions that are not blank and not the same; sorted."""
     names = sorted(one.passages.keys() & other.passages.keys())
     for name in names:
@@ -77,16 +83,18 @@ def comparable(one: Source, other: Source) -> list[str]:
     return [name for name in names if all(texts[name]) and texts[name][0] != texts[name][1]]
 
 
-def has_text(source: Source, name: str) -> bool:
+def has_text(source: CompletionSet, name: str) -> bool:
     return bool(source.passages[name].completion.strip())
 
 
-def pair(kind: str, name: str, one: Source, of_one: str, other: Source, of_other: str) -> Comparison:
+def pair(kind: str, name: str, one: CompletionSet, of_one: str, other: CompletionSet, of_other: str) -> Comparison:
     left, right = one.passages[name], other.passages[name]
     return Comparison(kind, name, left.context, left.completion, right.completion, of_one, of_other)
 
 
-def checks(gold: Source, names: list[str], count: int, shuffled: bool, rng: random.Random) -> Iterable[Comparison]:
+def checks(
+    gold: CompletionSet, names: list[str], count: int, shuffled: bool, rng: random.Random
+) -> Iterable[Comparison]:
     """Real continuations against those of other contexts; contexts come again only when all have been used."""
     wrong = {name: gold.passages[name].completion for name in sorted(gold.passages) if has_text(gold, name)}
     for number in range(count):

@@ -62,7 +62,7 @@ CREATE INDEX seen ON slot (rater, kind, comparison);
 """
 
 
-class Study:
+class StudyFile:
     """An open study. Threads read side by side; writers wait for each other, and a commit is on the disk."""
 
     def __init__(self, path: str):
@@ -118,7 +118,7 @@ def connect(path: str) -> sqlite3.Connection:
     return connection
 
 
-def create(path: str, settings: dict[str, Any]) -> Study:
+def create(path: str, settings: dict[str, Any]) -> StudyFile:
     """An empty study."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     connection = connect(path)
@@ -129,4 +129,4 @@ def create(path: str, settings: dict[str, Any]) -> Study:
         "INSERT INTO setting VALUES (?, ?)", [(name, json.dumps(value)) for name, value in settings.items()]
     )
     connection.close()
-    return Study(path)
+    return StudyFile(path)

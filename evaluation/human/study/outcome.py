@@ -13,7 +13,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Vote:
+class Preference:
     """One rater's preference in one item; `counts` is False where the page's attention check was failed."""
 
     rater: str
@@ -41,7 +41,7 @@ class Rate:
     high: float
 
 
-def tallies(votes: Iterable[Vote]) -> dict[str, Tally]:
+def tallies(votes: Iterable[Preference]) -> dict[str, Tally]:
     """Surviving votes by item; items without any are not there."""
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for vote in votes:
@@ -63,7 +63,7 @@ def rate(items: Iterable[Tally], relation: str) -> Rate | None:
     return Rate(relation, wins, len(known), share, float(one_sided.pvalue), float(interval.low), float(interval.high))
 
 
-def agreement(votes: Sequence[Vote]) -> float | None:
+def agreement(votes: Sequence[Preference]) -> float | None:
     """Krippendorff's alpha of the surviving votes; None where no item has two, or all votes are the same."""
     kept = [vote for vote in votes if vote.counts]
     raters = {name: place for place, name in enumerate(dict.fromkeys(vote.rater for vote in kept))}

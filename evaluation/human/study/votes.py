@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from evaluation.human.study.design import MODEL_2
-from evaluation.human.study.file import Study
-from evaluation.human.study.outcome import Vote
+from evaluation.human.study.file import StudyFile
+from evaluation.human.study.outcome import Preference
 
 
 @dataclass(frozen=True)
-class Record:
+class Vote:
     """A vote with everything that is known of it."""
 
     rater: str
@@ -20,11 +20,12 @@ class Record:
     check_passed: bool
     sent: float
 
-    def as_vote(self) -> Vote:
-        return Vote(self.rater, self.window_id, self.preferred == MODEL_2, self.check_passed)
+    @property
+    def preference(self) -> Preference:
+        return Preference(self.rater, self.window_id, self.preferred == MODEL_2, self.check_passed)
 
 
-def records(study: Study) -> list[Record]:
+def votes_of(study: StudyFile) -> list[Vote]:
     """Votes on items, in the order in which they came; those of pages with a failed check are among them."""
     rows = study.reader.execute(
         "SELECT rater.code AS rater, page.id AS page, comparison.id AS comparison, window_id, choice, "
@@ -33,4 +34,4 @@ def records(study: Study) -> list[Record]:
         "JOIN comparison ON comparison.id = comparison "
         "WHERE slot.kind = 'item' AND page.state = 'sent' ORDER BY sent, page.id, place"
     )
-    return [Record(**dict(row) | {"check_passed": bool(row["check_passed"])}) for row in rows]
+    return [Vote(**dict(row) | {"check_passed": bool(row["check_passed"])}) for row in rows]

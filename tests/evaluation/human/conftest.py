@@ -1,9 +1,7 @@
 """A small study of texts that are hard to show, the server that runs it, and a rater who has read the key."""
 
 import csv
-import os
 import re
-import shutil
 import sqlite3
 import threading
 import time
@@ -21,7 +19,7 @@ from evaluation.human import prepare
 from evaluation.human.site.app import create_app
 from evaluation.human.site.guards import Pace
 from evaluation.human.site.links import Rater, find_rater
-from evaluation.human.study.file import Study
+from evaluation.human.study.file import StudyFile
 from tests.conftest import command, free_port, serving
 
 SUBJECTS = ["harbour", "council", "orchard", "library", "railway", "museum", "bakery", "island", "theatre", "river"]
@@ -32,9 +30,6 @@ HARD = [
     "two lines,\n\n    the second indented,\tand a tab",
     "\u202eright to left\u202c, a bell \x07, 中文 and naïve café",
 ]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-CHROMIUM += ["--disable-component-update", "--disable-sync"]
 
 
 def write_samples(folder: Path, count: int) -> Path:
@@ -63,7 +58,7 @@ class Prepared:
 
     def __init__(self, path: Path, overview: str):
         self.path = path
-        self.study = Study(str(path))
+        self.study = StudyFile(str(path))
         with open(f"{path}.links.csv", encoding="utf-8") as file:
             self.links = [row["link"] for row in csv.DictReader(file)]
         self.overview = overview
@@ -126,29 +121,18 @@ def served(path: Path, *flags: str) -> Iterator[str]:
 def served_here(path: Path, of_raters: int = 120, of_strangers: int = 60) -> Iterator[str]:
     """The same server in a thread of this process, which starts at once."""
     port = free_port()
-    app = create_app(Study(str(path)), Pace(of_raters, of_strangers))
+    app = create_app(StudyFile(str(path)), Pace(of_raters, of_strangers))
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()
-    while not server.started:
-        time.sleep(0.01)
     try:
+        while not server.started:
+            assert thread.is_alive(), "the server ended before it listened"
+            time.sleep(0.01)
         yield f"http://localhost:{port}"
     finally:
         server.should_exit = True
         thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-    with api.sync_playwright() as playwright:
-        found = next(filter(None, map(shutil.which, BROWSERS)), playwright.chromium.executable_path)
-        if not os.path.exists(found):
-            pytest.skip("no browser on this machine: apt-get install chromium, or playwright install chromium")
-        opened = playwright.chromium.launch(executable_path=found, args=CHROMIUM)
-        yield opened
-        opened.close()
 
 
 def integrity(path: Path) -> str:

@@ -40,7 +40,7 @@ class Crowd:
     async def _rater(self, number: int, link: str) -> None:
         rng = random.Random(f"{self.seed} {number}")
         limits = httpx.Limits(max_connections=2, max_keepalive_connections=2)
-        async with httpx.AsyncClient(base_url=self.address, timeout=30, limits=limits, verify=TLS) as client:
+        async with httpx.AsyncClient(base_url=self.address, timeout=300, limits=limits, verify=TLS) as client:
             with suppress(httpx.TransportError):  # the server was killed: nothing more is acknowledged
                 await asyncio.sleep(rng.random() * self.pause)
                 opened = await client.get("/r/" + link.rsplit("/", 1)[1], follow_redirects=True)

@@ -12,9 +12,8 @@ from scipy.stats import binom, binomtest
 from evaluation.human import analyse
 from evaluation.human.site.assignment import page_for
 from evaluation.human.site.ballots import receive, start
-from evaluation.human.study.outcome import Tally, Vote, agreement, rate, tallies
-from evaluation.reporting.shapes import HUMAN
 from pipeline.runtime.errors import UserError
+from schemas.results import HUMAN
 from tests.evaluation.human.conftest import Prepared
 
 
@@ -115,32 +114,6 @@ def test_random_raters_qualify_as_often_as_theory_says(prepared):
     passed = study.one("SELECT count(*) FROM rater WHERE state = 'rating'")
     assert study.one("SELECT count(*) FROM rater WHERE state = 'declined'") == 100 - passed
     assert binomtest(passed, 100, binom.sf(8, 12, 0.5)).pvalue > 0.01  # nine or more of twelve
-
-
-def test_ties_and_items_without_votes():
-    known = [Tally(1, 2), Tally(0, 1), Tally(1, 1), Tally(2, 0)]
-    assert rate(known, "<").rate == 0.5
-    assert rate(known, "≤").rate == 0.75
-    assert rate([], "<") is None
-    votes = [Vote("r", "one", True), Vote("r", "two", True, counts=False)]
-    assert tallies(votes) == {"one": Tally(0, 1)}
-
-
-def test_agreement_where_it_is_known():
-    def votes(*rows: str) -> list[Vote]:
-        return [
-            Vote(f"r{rater}", f"i{item}", mark == "2")
-            for rater, row in enumerate(rows)
-            for item, mark in enumerate(row)
-            if mark != "."
-        ]
-
-    assert agreement(votes("1212", "1212", "12.2")) == pytest.approx(1.0)
-    # Two raters, four items, one disagreement: D_o = 2/8, D_e = 2·3·5/(8·7).
-    assert agreement(votes("1122", "1222")) == pytest.approx(1 - (2 / 8) / (2 * 3 * 5 / (8 * 7)))
-    assert agreement(votes("1...", "..2.")) is None
-    assert agreement(votes("1111", "1111")) is None
-    assert agreement([]) is None
 
 
 def test_a_study_without_votes_is_named(prepared, tmp_path):

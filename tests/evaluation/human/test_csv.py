@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evaluation.human import export, import_votes
-from evaluation.human.study.votes import records
+from evaluation.human.study.votes import votes_of
 from pipeline.runtime.errors import UserError
 from tests.evaluation.human.conftest import Prepared
 from tests.evaluation.human.test_analyse import simulate
@@ -51,7 +51,7 @@ def test_pages_go_out_harmless_and_results_come_back_once(prepared, tmp_path):
     results = turk_results(study, tmp_path / "pages.csv", workers=3)
     for _ in range(2):  # the second time nothing is new
         import_votes.main(["--study", str(study.path), "--votes", str(write(tmp_path / "batch.csv", results))])
-        votes = records(study.study)
+        votes = votes_of(study.study)
         assert len(votes) == 36
         assert {vote.preferred for vote in votes} == {"model2"}
         assert all(vote.check_passed for vote in votes)
@@ -59,7 +59,7 @@ def test_pages_go_out_harmless_and_results_come_back_once(prepared, tmp_path):
     assert not any(b"A0WORKER" in path.read_bytes() for path in tmp_path.glob("study.db*"))
     fourth = [row | {"WorkerId": "ANOTHER"} for row in results[:1]]
     import_votes.main(["--study", str(study.path), "--votes", str(write(tmp_path / "more.csv", fourth))])
-    assert len(records(study.study)) == 36
+    assert len(votes_of(study.study)) == 36
 
 
 def test_votes_go_out_and_come_back_the_same(prepared, tmp_path):
@@ -69,7 +69,7 @@ def test_votes_go_out_and_come_back_the_same(prepared, tmp_path):
     export.main(["--study", str(study.path), "--votes", str(tmp_path / "votes.csv")])
     import_votes.main(["--study", str(copy.path), "--votes", str(tmp_path / "votes.csv")])
     ours, theirs = (
-        sorted((vote.comparison, vote.choice, vote.preferred, vote.check_passed) for vote in records(one.study))
+        sorted((vote.comparison, vote.choice, vote.preferred, vote.check_passed) for vote in votes_of(one.study))
         for one in (study, copy)
     )
     assert ours == theirs
@@ -96,5 +96,5 @@ def test_a_bad_row_is_named_and_nothing_of_its_file_is_added(prepared, tmp_path,
     results[1] |= change
     with pytest.raises(UserError, match=words):
         import_votes.main(["--study", str(study.path), "--votes", str(write(tmp_path / "batch.csv", results))])
-    assert records(study.study) == []
+    assert votes_of(study.study) == []
     assert study.one("SELECT count(*) FROM page") == 0

@@ -15,7 +15,7 @@ class Visitor:
     """Holds cookies as a browser does; redirects are followed by hand, so that each answer is seen."""
 
     def __init__(self, address: str, link: str):
-        self.client = httpx.Client(base_url=address, timeout=30)
+        self.client = httpx.Client(base_url=address, timeout=300)
         self.path = "/r/" + link.rsplit("/", 1)[1]
 
     def open(self) -> httpx.Response:

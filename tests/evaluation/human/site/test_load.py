@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 
-from evaluation.human.study.votes import records
+from evaluation.human.study.votes import votes_of
 from tests.conftest import command, free_port, serving
 from tests.evaluation.human.conftest import Prepared, integrity, served
 from tests.evaluation.human.crowd import Crowd
@@ -29,7 +29,7 @@ def test_a_crowd_loses_no_vote_and_counts_none_twice(prepared):
         crowd.run()
     assert crowd.refused == []
     assert crowd.sent == counted(study)
-    votes = records(study.study)
+    votes = votes_of(study.study)
     assert set(Counter(vote.comparison for vote in votes).values()) == {3}
     assert len(votes) == 180
     assert len({(vote.rater, vote.comparison) for vote in votes}) == 180
@@ -46,11 +46,11 @@ def test_every_vote_that_was_acknowledged_survives_a_kill(prepared):
             raters.start()
             while len(crowd.sent) < 25 and raters.is_alive():
                 time.sleep(0.01)
-        raters.join()
+        raters.join()  # the server is gone: no request of theirs can wait
         assert len(crowd.sent) >= 25
         assert integrity(study.path) == "ok"
         held = counted(study)
         assert {page: held.get(page) for page in crowd.sent} == crowd.sent
-    assert max(Counter(vote.comparison for vote in records(study.study)).values()) <= 3
+    assert max(Counter(vote.comparison for vote in votes_of(study.study)).values()) <= 3
     unfinished = study.one("SELECT count(*) FROM comparison WHERE kind = 'item' AND free > 0")
     assert unfinished > 0  # it was killed in the middle of the work

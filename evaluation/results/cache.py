@@ -10,7 +10,7 @@ from pipeline.runtime import files
 SECONDS = 10.0  # what a kill may cost
 
 
-class Kept:
+class ResultCache:
     """A JSON object on any filesystem, by the keys of which results are found again; `save` is for the end."""
 
     def __init__(self, url: str):

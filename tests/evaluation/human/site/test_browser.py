@@ -19,7 +19,7 @@ class Rating:
 
     def open(self, link: str, **options: Any) -> Any:
         page = self.browser.new_context(**options).new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(120_000)  # a busy machine is slow, not wrong
         page.on("pageerror", lambda error: self.wrong.append(str(error)))
         page.on("console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None)
         page.on("request", lambda asked: None if asked.url.startswith(self.address) else self.wrong.append(asked.url))

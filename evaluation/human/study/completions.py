@@ -13,8 +13,8 @@ from pipeline.stores.manifest import read_record
 from pipeline.stores.reader import Store
 from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.tokenizer import load_tokenizer
+from schemas.results import SAMPLES_FILE
 
-SAMPLES = "samples.parquet"
 LABELS = {"base": "base LM", "chosen": "joint", "real": "human", "best": "lowest energy", "worst": "highest energy"}
 
 
@@ -25,14 +25,14 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Source:
+class CompletionSet:
     """Completions by window id, and what to call them in a table."""
 
     label: str
     passages: dict[str, Passage]
 
 
-def read_source(flag: str, given: str) -> Source:
+def read_completions(flag: str, given: str) -> CompletionSet:
     """`FOLDER:TEXT`: samples that sample_joint.py made (or one .parquet file), and which of their texts."""
     path, text = divided(given)
     table = read_samples(flag, path)
@@ -46,14 +46,14 @@ def read_source(flag: str, given: str) -> Source:
     if repeated:
         raise UserError(f"{flag} {given}: there are several rows with the window_id {repeated[0]!r}")
     passages = {name: Passage(context, completion) for name, context, completion in rows}
-    return Source(LABELS.get(text, text), passages)
+    return CompletionSet(LABELS.get(text, text), passages)
 
 
-def read_gold(given: str, lengths: Callable[[], dict[str, int]], wanted: int) -> Source:
+def read_gold(given: str, lengths: Callable[[], dict[str, int]], wanted: int) -> CompletionSet:
     """Real completions: samples' real ones, or those of a windows store, where `lengths` gives contexts' tokens."""
     if not files.is_file(files.join(given, "manifest.json")):
         path, text = divided(given)
-        return read_source("--gold", f"{path}:{text or 'real'}")
+        return read_completions("--gold", f"{path}:{text or 'real'}")
     store = Store(given, kind="windows")
     encoder = load_tokenizer(files.join(store.path, TOKENIZER_FOLDER))
     known = lengths()
@@ -69,7 +69,7 @@ def read_gold(given: str, lengths: Callable[[], dict[str, int]], wanted: int) ->
             missing.discard(name)
         if not missing and others >= wanted:
             break
-    return Source(LABELS["real"], passages)
+    return CompletionSet(LABELS["real"], passages)
 
 
 def context_lengths(flag: str, given: str) -> dict[str, int]:
@@ -87,9 +87,9 @@ def divided(given: str) -> tuple[str, str]:
 
 
 def read_samples(flag: str, path: str) -> pa.Table:
-    url = path if path.endswith(".parquet") else files.join(path, SAMPLES)
+    url = path if path.endswith(".parquet") else files.join(path, SAMPLES_FILE)
     if not files.is_file(url):
-        raise UserError(f"{flag} {path}: no {SAMPLES} in it: evaluation/sample_joint.py makes one")
+        raise UserError(f"{flag} {path}: no {SAMPLES_FILE} in it: evaluation/sample_joint.py makes one")
     record = None if path.endswith(".parquet") else read_record(path)
     if record is not None and record.settings.get("direction") == "right_to_left":
         raise UserError(f"{flag} {path}: of a right-to-left generator, whose completions come before their context")

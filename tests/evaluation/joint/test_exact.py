@@ -1,0 +1,50 @@
+"""What is computed without estimating, against the enumeration of a small world."""
+
+import numpy as np
+import pytest
+
+from evaluation.joint.exact import last_token_log_probs, next_log_probs, open_base, perplexity_of, windows_of
+from evaluation.results.cache import ResultCache
+from pipeline.runtime.errors import UserError
+from pipeline.stores.reader import Store
+from tests.evaluation.world import CONTEXT, TEXTS, truth
+
+
+def test_every_context_comes_once_however_many_rows_its_samples_have(world):
+    samples = Store(world.samples)
+    found = list(windows_of(samples))
+    assert len(samples) > len(found) == len({name for name, _, _ in found}) == 30
+    assert {length for _, _, length in found} == {CONTEXT}
+
+
+def test_the_next_tokens_probabilities_are_the_language_models(world):
+    base = open_base(f"{world.folder}/lm0", Store(world.samples))
+    window = Store(str(world.folder / "windows"))[0]
+    log_p, _, _ = truth(world)[window["window_id"]]
+    found = next_log_probs(base, window["tokens"][:CONTEXT])
+    exact = [np.exp(log_p[[text[0] == token for text in TEXTS]]).sum() for token in range(5)]
+    assert np.exp(found[:5]) == pytest.approx(exact, rel=1e-5)
+
+
+def test_the_last_token_is_normalised_over_the_vocabulary(world, tmp_path):
+    cache = ResultCache(str(tmp_path / "kept.json"))
+    given = (f"{world.folder}/energy", f"{world.folder}/lm0", Store(world.samples), 4, cache)
+    found = last_token_log_probs(*given)
+    assert len(found) == 4
+    for name, (base, joint) in found.items():
+        log_p, energy, place = truth(world)[name]
+        same = [n for n, text in enumerate(TEXTS) if text[:2] == TEXTS[place][:2]]
+        assert base == pytest.approx(log_p[place] - np.logaddexp.reduce(log_p[same]), abs=1e-4)
+        weights = log_p - energy
+        assert joint == pytest.approx(weights[place] - np.logaddexp.reduce(weights[same]), abs=1e-4)
+    assert last_token_log_probs(*given) == found
+
+
+def test_perplexity_is_that_of_the_real_completions(world):
+    exact = np.exp(-np.mean([log_p[place] for log_p, _, place in truth(world).values()]) / 3)
+    assert perplexity_of(f"{world.folder}/lm0", Store(world.samples)) == pytest.approx(exact, rel=1e-5)
+
+
+def test_a_model_that_reads_the_other_way_is_refused(backwards, generators):
+    with pytest.raises(UserError, match=r"it reads left_to_right, the contexts of .* are read right_to_left"):
+        open_base(generators["left_to_right"], backwards)

@@ -1,0 +1,32 @@
+"""What results say against themselves, gathered."""
+
+from typing import Any
+
+from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.warnings import CAREFUL, PROBLEM, warnings_of
+
+
+def bounds(name: str, least: float, warnings: list[str]) -> Result:
+    content: dict[str, Any] = {"effective_samples": {"median": 50.0, "least": least}, "samples": 100}
+    return Result("bounds", name, name, content | {"warnings": warnings})
+
+
+def test_problems_come_first_and_the_same_sentence_once():
+    grid = {"cells": [{"row": "r", "column": "c", "problem": "lost"}, {"row": "r", "column": "d", "warnings": ["w"]}]}
+    found = Findings(
+        [bounds("one", 2.0, ["heavy"]), bounds("two", 2.0, ["heavy"]), Result("grid", "g", "g", grid)], ["x: broken"]
+    )
+    made = warnings_of(found)
+    assert [(one.kind, one.text) for one in made] == [
+        (PROBLEM, "x: broken"),
+        (PROBLEM, "lost"),
+        (CAREFUL, "w"),
+        (CAREFUL, "heavy"),
+    ]
+    assert made[-1].where == "Bounds: one, two"
+
+
+def test_few_effective_samples_are_doubted_where_the_job_said_nothing():
+    (made,) = warnings_of(Findings([bounds("old", 2.0, [])]))
+    assert made.text.startswith("100 samples of a context are worth as few as 2.0")
+    assert warnings_of(Findings([bounds("fine", 40.0, [])])) == []
