@@ -26,7 +26,6 @@ from tqdm import tqdm
 from evaluation.joint.model import JointModel
 from pipeline.engines.environment import prepare_environment
 from pipeline.engines.sampling import RULES, TOP_K, Sampling, request_seed
-from pipeline.mining.rows import divide
 from pipeline.models.model_folder import open_model_folder
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
@@ -35,6 +34,7 @@ from pipeline.stores.manifest import Record, read_record, write_record
 from pipeline.stores.reader import Store
 from pipeline.stores.writer import OutputFolder
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
+from schemas.division import divide, nearest
 from schemas.results import COMPLETIONS, SAMPLES, SAMPLES_FILE
 
 SCRIPT = "evaluation/sample_joint.py"
@@ -145,9 +145,8 @@ def contexts_of_prompts(path: str, tokens: int, model: JointModel, encoder: Text
         raise UserError(f"--tokens {tokens}: a window of the models has {model.generator.window_length}")
     lines = files.read(path).decode(errors="replace").splitlines()
     for number, line in enumerate(line for line in lines if line.strip()):
-        ids = encoder.encode([line])[0]
-        kept = ids[:most] if model.backwards else ids[max(0, len(ids) - most) :]
-        yield Context(f"prompt-{number}", np.array(kept, np.int32), tokens, None)
+        ids = np.array(encoder.encode([line])[0], np.int32)
+        yield Context(f"prompt-{number}", nearest(ids, most, model.direction), tokens, None)
 
 
 def result_of(settings: JointSamplesSettings, contexts: list[Context], model: JointModel) -> dict[str, Any]:

@@ -31,3 +31,15 @@ def join(context: Tokens, completion: Tokens, direction: str) -> Tokens:
 def completion_start(context_length: int, direction: str) -> int:
     """Where in its window a completion starts."""
     return 0 if direction == RIGHT_TO_LEFT else context_length
+
+
+def nearest(context: Tokens, most: int, direction: str) -> Tokens:
+    """Of a context that is too long, the tokens that its completion adjoins."""
+    if direction == RIGHT_TO_LEFT:
+        return context[..., : max(0, most)]  # type: ignore[return-value]
+    return context[..., max(0, context.shape[-1] - max(0, most)) :]  # type: ignore[return-value]
+
+
+def reading_order(tokens: Tokens, direction: str) -> Tokens:
+    """Tokens in the order in which a model of this direction reads them, from text order; or back."""
+    return tokens[..., ::-1].copy() if direction == RIGHT_TO_LEFT else tokens  # type: ignore[return-value]

@@ -41,12 +41,11 @@ from evaluation.joint.exact import open_base
 from evaluation.joint.scorers import EnergyScorer
 from evaluation.results.figures import BASE, INK, JOINT, REAL, panels, styled
 from pipeline.engines.generator import Generator
-from pipeline.mining.rows import divide
-from pipeline.models.language_model import RIGHT_TO_LEFT
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import setting
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
+from schemas.division import completion_start, divide, join
 
 GOALS = {("real", HIGHER): BASE, ("real", LOWER): REAL, ("generated", LOWER): JOINT}
 WINDOWS_IN_FIGURE = 40  # windows of each goal in the figure
@@ -113,9 +112,10 @@ def texts(store: Store) -> Iterator[dict[str, Any]]:
         if row["first_sample"] or not len(row["negatives"]):
             continue
         context, _ = divide(row["tokens"], row["context_length"], row["direction"])
-        sampled, backwards = np.array(row["negatives"][0], np.int32), row["direction"] == RIGHT_TO_LEFT
-        generated = np.concatenate([sampled, context] if backwards else [context, sampled])
-        places = range(len(sampled)) if backwards else range(len(context), len(generated))
+        sampled = np.array(row["negatives"][0], np.int32)
+        generated = join(context, sampled, row["direction"])
+        start = completion_start(len(context), row["direction"])
+        places = range(start, start + len(sampled))
         yield row | {"real": row["tokens"], "generated": generated, "places": places}
 
 

@@ -16,13 +16,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from evaluation.joint.scorers import EnergyScorer, LikelihoodScorer, Scorer
-from pipeline.models.language_model import RIGHT_TO_LEFT, LanguageModel, open_language_model
+from pipeline.models.language_model import LanguageModel, open_language_model
 from pipeline.models.model_folder import ModelFolder
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.settings import setting
 from pipeline.stores.manifest import MANIFEST, read_record
 from pipeline.stores.reader import Store
+from schemas.division import join
 from schemas.results import SAMPLES_FILE
 from training.energy.folder import EnergyFolder, open_energy_model
 from training.energy.inputs import Sequences, pad
@@ -118,13 +119,13 @@ class JointSamples:
         return [np.array(ids, np.int32) for ids in self.table["context"].to_pylist()]
 
     @property
-    def backwards(self) -> bool:
-        return bool(self.settings["direction"] == RIGHT_TO_LEFT)
+    def direction(self) -> str:
+        return str(self.settings["direction"])
 
     def windows(self, name: str) -> list[Tokens]:
         """Contexts and completions put together, in text order."""
         pairs = zip(self.contexts(), self.completions(name), strict=True)
-        return [np.concatenate(pair[::-1] if self.backwards else pair) for pair in pairs]
+        return [join(context, completion, self.direction) for context, completion in pairs]
 
     @property
     def has_real(self) -> bool:

@@ -31,10 +31,9 @@ from evaluation.analyses.inputs import (
 from evaluation.joint.scorers import EnergyScorer
 from evaluation.results.figures import BASE, COLOURS, INK, REAL, panels, styled
 from pipeline.engines.sampling import request_seed
-from pipeline.mining.rows import divide
-from pipeline.models.language_model import RIGHT_TO_LEFT
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.stores.reader import Store
+from schemas.division import divide, join
 
 TEXTS = {"real": REAL, "generated": BASE, "shuffled": COLOURS[3], "uniform": COLOURS[4]}
 
@@ -93,8 +92,7 @@ def pairs(store: Store) -> Iterator[tuple[str, Tokens, Tokens]]:
         seen.add(row["window_id"])
         context, _ = divide(row["tokens"], row["context_length"], row["direction"])
         sampled = np.array(row["negatives"][0], np.int32)
-        parts = (sampled, context) if row["direction"] == RIGHT_TO_LEFT else (context, sampled)
-        yield row["window_id"], row["tokens"], np.concatenate(parts)
+        yield row["window_id"], row["tokens"], join(context, sampled, row["direction"])
 
 
 def row_of(text: str, energies: NDArray[np.float64]) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import setting
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
+from schemas.division import reading_order
 
 Numbers = NDArray[np.float64]
 CACHE = "points.json"
@@ -90,7 +91,7 @@ def analyse(settings: RepetitionNextTokenSettings) -> Analysis:
     stamp = f"{energy.weights_digest} {generator.weights_digest} {settings.words} {settings.completions}"
     pairs = zip(points, probabilities(points, joint, settings, stamp), strict=True)
     encoder = load_tokenizer(generator.folder)
-    examples = [example(point, *own, settings.top, encoder, joint.backwards) for point, own in pairs]
+    examples = [example(point, *own, settings.top, encoder, joint.direction) for point, own in pairs]
     analysis = Analysis(
         analysis="repetition_next_token",
         title="Next token where the base model repeats itself",
@@ -111,10 +112,10 @@ def points_of(samples: JointSamples, near: int) -> Iterator[Point]:
     pairs = zip(samples.contexts(), samples.completions("base"), strict=True)
     for name, (context, completion) in zip(samples.table["window_id"].to_pylist(), pairs, strict=True):
         # In the generator's order the context is what comes first.
-        parts = (context[::-1], completion[::-1]) if samples.backwards else (context, completion)
-        place = first_repetition(*parts, near)
+        first, then = (reading_order(part, samples.direction) for part in (context, completion))
+        place = first_repetition(first, then, near)
         if place is not None:
-            window = np.concatenate(parts)
+            window = np.concatenate([first, then])
             before = window[:place]
             yield Point(name, before, len(window) - place, frozenset(before[-near:].tolist()), int(window[place]))
 
@@ -143,7 +144,7 @@ def probabilities(
 
 
 def candidates(point: Point, joint: JointModel, settings: RepetitionNextTokenSettings, seed: int) -> list[list[float]]:
-    context = point.before[::-1] if joint.backwards else point.before
+    context = reading_order(point.before, joint.direction)
     tokens, weights = joint.next_token(context, point.left, seed, settings.words, settings.completions)
     base = next_log_probs(joint.generator, context)[tokens]
     return [tokens.tolist(), normalised(base).tolist(), normalised(weights).tolist()]
@@ -161,14 +162,14 @@ def example(
     joint: Numbers,
     top: int,
     encoder: TextEncoder,
-    backwards: bool,
+    direction: str,
 ) -> dict[str, Any]:
     """The best candidates of either model, renormalised among themselves, and how much goes to repetitions."""
     repeats = np.isin(tokens, list(point.near))
     shown: dict[str, Any] = {
         "window_id": point.window_id,
         "position": len(point.before) + 1,
-        "context": encoder.decode(point.before[::-1] if backwards else point.before),
+        "context": encoder.decode(reading_order(point.before, direction)),
         "token": encoder.decode([point.token]),
     }
     for name, log_p in (("base", base), ("joint", joint)):

@@ -16,11 +16,11 @@ from pipeline.engines.choice import TORCH
 from pipeline.engines.generator import Generator, open_generator
 from pipeline.engines.sampling import Sampling
 from pipeline.engines.torch_engine import TorchEngine
-from pipeline.mining.rows import divide
-from pipeline.models.language_model import RIGHT_TO_LEFT, open_language_model
+from pipeline.models.language_model import open_language_model
 from pipeline.models.model_folder import open_model_folder
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
+from schemas.division import completion_start, divide
 from training.energy.inputs import Sequences
 
 Numbers = NDArray[np.float64]
@@ -85,13 +85,12 @@ def last_token_log_probs(
 
 
 def _last_token(base: Generator, scorer: Scorer, tokens: NDArray[np.int32], size: int) -> tuple[float, float]:
-    backwards = base.model.direction == RIGHT_TO_LEFT
-    place = 0 if backwards else len(tokens) - 1
+    place = completion_start(len(tokens) - 1, base.model.direction)
     log_p = next_log_probs(base, np.delete(tokens, place))[:size]
     windows = np.repeat(tokens[None].astype(np.int64), size, axis=0)
     windows[:, place] = np.arange(size)
     sequences = Sequences(windows[None], np.full((1, size), len(tokens)))
-    joint = log_p - scorer.energies(sequences, 0 if backwards else len(tokens) - 1)[0]
+    joint = log_p - scorer.energies(sequences, place)[0]
     joint -= np.logaddexp.reduce(joint)
     return float(log_p[tokens[place]]), float(joint[tokens[place]])
 

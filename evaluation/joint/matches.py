@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.joint.contexts import contexts_of
-from pipeline.mining.rows import divide
 from pipeline.stores.reader import Store
+from schemas.division import divide
 
 SIZES = (1, 10, 100, 1000, 10_000, 100_000)
 

@@ -16,9 +16,10 @@ from evaluation.joint.scorers import Scorer, open_scorer
 from pipeline.engines.choice import TORCH
 from pipeline.engines.generator import Generator, open_generator
 from pipeline.engines.sampling import TEMPERATURE, TOP_K, Sampling, request_seed, uniform
-from pipeline.models.language_model import RIGHT_TO_LEFT, open_language_model
+from pipeline.models.language_model import open_language_model
 from pipeline.runtime.errors import UserError
 from pipeline.text.tokenizer import load_tokenizer
+from schemas.division import completion_start, join, nearest, reading_order
 from training.energy.inputs import Sequences
 
 Tokens = NDArray[np.int32]
@@ -69,7 +70,7 @@ class JointModel:
             generator = open_generator(generator, sampling or Sampling(TOP_K), engine, window_length=length)
         self.generator = generator
         self.energy = open_scorer(energy, generator.window_length) if isinstance(energy, str) else energy
-        self.backwards = generator.model.direction == RIGHT_TO_LEFT
+        self.direction = generator.model.direction
 
     def complete(
         self, contexts: Sequence[Tokens], lengths: Sequence[int], seeds: Sequence[int], samples: int
@@ -86,10 +87,9 @@ class JointModel:
     def energies(self, context: Tokens, completions: Tokens) -> Numbers:
         """Of the windows that a context and each of its completions, (n, length), make."""
         repeated = np.broadcast_to(np.asarray(context), (len(completions), len(context)))
-        parts = (completions, repeated) if self.backwards else (repeated, completions)
-        windows = np.concatenate(parts, axis=1).astype(np.int64)
+        windows = join(repeated, completions, self.direction).astype(np.int64)
         sequences = Sequences(windows[None], np.full((1, len(windows)), windows.shape[1]))
-        return self.energy.energies(sequences, 0 if self.backwards else len(context))[0]
+        return self.energy.energies(sequences, completion_start(len(context), self.direction))[0]
 
     def generate(self, prompt: str, samples: int = 100, tokens: int = 40, seed: int = 0) -> str:
         """The joint model's completion of a text (of a right-to-left generator: what comes before it)."""
@@ -97,9 +97,7 @@ class JointModel:
         most = self.generator.window_length - tokens
         if tokens < 1 or most < 0:
             raise UserError(f"{tokens} tokens: between 1 and the {self.generator.window_length} of a window")
-        ids = encoder.encode([prompt])[0]
-        kept = ids[: max(0, most)] if self.backwards else ids[len(ids) - min(len(ids), most) :]
-        context = np.array(kept, np.int32)
+        context = nearest(np.array(encoder.encode([prompt])[0], np.int32), most, self.direction)
         (drawn,) = self.complete([context], [tokens], [request_seed(seed, prompt, len(context))], samples)
         return encoder.decode(drawn.completions[drawn.chosen].tolist())
 
@@ -144,8 +142,7 @@ class JointModel:
             token = int(tokens[best[resample(weights[best], float(numbers[step]))]])
             drawn.append(token)
             context = self._extended(context, token)
-        return np.array(drawn[::-1] if self.backwards else drawn, np.int32)
+        return reading_order(np.array(drawn, np.int32), self.direction)
 
     def _extended(self, context: Tokens, token: int) -> Tokens:
-        new = np.array([token], np.int32)
-        return np.concatenate([new, context] if self.backwards else [context, new])
+        return join(context, np.array([token], np.int32), self.direction)

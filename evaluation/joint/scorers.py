@@ -18,8 +18,8 @@ from pipeline.engines.choice import TORCH
 from pipeline.engines.generator import Generator, open_generator
 from pipeline.engines.sampling import Sampling
 from pipeline.engines.torch_engine import groups, prepared
-from pipeline.models.language_model import LEFT_TO_RIGHT
 from pipeline.models.model_folder import open_model_folder
+from schemas.division import completion_start
 from training.energy.folder import EnergyFolder, open_energy_model
 from training.energy.inputs import Sequences, completed
 from training.energy.model import LINEAR, UNIT, BagOfTokens, Causal, EnergyConfig
@@ -133,7 +133,7 @@ def score_rows(rows: pa.Table, scorer: Scorer) -> pa.Table:
         for start in range(0, len(places), at_once):
             some = places[start : start + at_once]
             windows = completed(rows.take(some), count, np.array(some))
-            shared = context_length if direction == LEFT_TO_RIGHT else 0
+            shared = completion_start(context_length, direction)
             found |= dict(zip(some, scorer.energies(windows, shared), strict=True))
     return table_of(rows, counts, [found[place] for place in range(len(rows))])
 

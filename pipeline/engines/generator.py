@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from pipeline.engines.choice import ENGINES, VLLM, default_engine
 from pipeline.engines.sampling import NUCLEUS, Completions, Sampling
-from pipeline.models.language_model import RIGHT_TO_LEFT, LanguageModel, open_language_model
+from pipeline.models.language_model import LanguageModel, open_language_model
 from pipeline.runtime.errors import UserError
+from schemas.division import reading_order
 
 Tokens = NDArray[np.int32]
 
@@ -106,8 +107,8 @@ class Generator:
         return ids.astype(np.int32)
 
     def _turned(self, tokens: Tokens) -> Tokens:
-        """From text order to the model's, or back: the last axis reversed for a right-to-left model."""
-        return tokens[..., ::-1].copy() if self.model.direction == RIGHT_TO_LEFT else tokens
+        """From text order to the model's, or back."""
+        return reading_order(tokens, self.model.direction)
 
 
 def open_generator(name: str, sampling: Sampling, engine: str | None = None, *, window_length: int) -> Generator:
