@@ -22,6 +22,7 @@ from tests.training.launching import losses, train, train_command
 from training import train_lm
 from training.data.order import rows_at
 from training.language.presets import PRESETS
+from training.train_lm import Sources
 
 
 @pytest.fixture(scope="module")
@@ -247,13 +248,13 @@ def test_a_model_to_start_from_that_does_not_fit_is_named_by_its_tensor(stores, 
     load_tokenizer(stores.train.path).save(str(wide))
     config = PRESETS["transf-nano"].build(14, 256, None)
     with pytest.raises(UserError, match=r"lm_head.weight is \(14, 64\) there and \(14, 32\) here"):
-        train_lm.build(config, 0, None, open_language_model(str(wide)))
+        train_lm.build(config, 0, Sources(init=open_language_model(str(wide))))
 
 
 def test_a_model_to_start_from_gives_its_weights(undisturbed):
     init = open_language_model(str(undisturbed))
-    started = train_lm.build(PRESETS["transf-nano"].build(14, 256, None), 5, None, init)
-    fresh = train_lm.build(PRESETS["transf-nano"].build(14, 256, None), 5, None, None)
+    started = train_lm.build(PRESETS["transf-nano"].build(14, 256, None), 5, Sources(init=init))
+    fresh = train_lm.build(PRESETS["transf-nano"].build(14, 256, None), 5, Sources())
     state = init.load().state_dict()
     assert all(torch.equal(weight, state[name]) for name, weight in started.state_dict().items())
     assert not torch.equal(fresh.state_dict()["transformer.wte.weight"], state["transformer.wte.weight"])

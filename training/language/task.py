@@ -34,7 +34,7 @@ class LanguageModelling:
     model: PreTrainedModel
     train: Store
     valid: Store
-    direction: str
+    direction: str | None  # none where it reads both ways
     encoder: TextEncoder
     provenance: dict[str, Any]
 

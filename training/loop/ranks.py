@@ -4,7 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]
@@ -62,8 +62,8 @@ def start() -> None:
     deepspeed.init_distributed(verbose=False)
 
 
-def first_does(work: Callable[[], T]) -> T | None:
-    """The first process does the work while the others wait; its UserError is everybody's."""
+def first_does(work: Callable[[], T]) -> T:
+    """What the work returns that the first process does while the others wait; its UserError is everybody's."""
     outcome: list[T | UserError | None] = [None]
     if is_first():
         try:
@@ -74,7 +74,7 @@ def first_does(work: Callable[[], T]) -> T | None:
         torch.distributed.broadcast_object_list(outcome, src=0)
     if isinstance(outcome[0], UserError):
         raise outcome[0] if is_first() else SaidByFirst(str(outcome[0]))
-    return outcome[0]
+    return cast(T, outcome[0])
 
 
 def wait() -> None:

@@ -101,7 +101,7 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """How a task is trained, and where to."""
 
     output: str
@@ -127,7 +127,7 @@ class NotFinite(Exception):
 class Trainer:
     """One run: `train()` takes it from its last whole checkpoint, or from the start, to its end."""
 
-    def __init__(self, task: Task, plan: Plan):
+    def __init__(self, task: Task, plan: TrainingPlan):
         import deepspeed
 
         self.task, self.plan = task, plan
@@ -328,7 +328,7 @@ class Trainer:
         ranks.first_does(lambda: checkpoints.keep_only(self.plan.output, mark))
         if not universal:
             return checkpoints.name_of(mark.step)
-        return ranks.first_does(lambda: checkpoints.as_universal(self.plan.output, mark)) or ""
+        return ranks.first_does(lambda: checkpoints.as_universal(self.plan.output, mark))
 
     def _load(self, name: str) -> None:
         folder = checkpoints.folder_of(self.plan.output)
@@ -372,7 +372,7 @@ def read_deepspeed_config(path: str) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in OWNED}
 
 
-def engine_config(plan: Plan, micro: int, count: int, universal: bool) -> dict[str, Any]:
+def engine_config(plan: TrainingPlan, micro: int, count: int, universal: bool) -> dict[str, Any]:
     """The whole configuration that DeepSpeed gets: the user's file and what our flags say."""
     return plan.deepspeed | {
         "train_batch_size": plan.recipe.batch_size,
