@@ -36,7 +36,8 @@ from pipeline.stores.reader import Store
 from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.tokenizer import load_tokenizer
 from training.energy import presets as energy_presets
-from training.language.presets import BASE, POSITIONS, PRESETS, TINY, find_preset, no_dropout
+from training.language.dropout import without_dropout
+from training.language.presets import BASE, POSITIONS, PRESETS, TINY, find_preset
 from training.language.task import LanguageModelling, MaskedModelling
 from training.loop import ranks
 from training.loop.recipe import Recipe, choose_recipe
@@ -182,8 +183,7 @@ def choose_architecture(settings: LanguageModelSettings, train: Store, sources: 
         config = preset.build(tokenizer["vocabulary_size"], max(POSITIONS, window + 1), base.config if base else None)
     else:
         assert init is not None
-        config = init.config
-        config.update(no_dropout(config.model_type))
+        config = without_dropout(init.config)
     config.bos_token_id = config.eos_token_id = tokenizer["eos_token_id"]
     return config
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerFast
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
 from pipeline.models.language_model import RIGHT_TO_LEFT, open_language_model
 from pipeline.models.model_folder import ModelFolder, open_model_folder, quiet
@@ -14,6 +14,7 @@ from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from training.energy.folder import EnergyFolder, open_energy_model
 from training.energy.model import BIT, UNIT, EnergyConfig, EnergyModel, unused_positions
+from training.language.dropout import without_dropout
 
 EMBEDDINGS, POSITIONS = "embeddings.word_embeddings.weight", ("position_embeddings.weight", "wpe.weight")
 MOST_MISSING = 0.01  # of the store's pieces: beyond it, the vocabularies only look alike
@@ -52,7 +53,7 @@ def find_start(init: str, preset: str | None, tokenizer: dict[str, Any]) -> Star
     if preset == "encoder":
         return _own_encoder(folder, tokenizer)
     if preset == "decoder":
-        network = no_dropout(open_language_model(init).config)
+        network = without_dropout(open_language_model(init).config, heads=True).to_dict()
         return Start(folder, EnergyConfig(UNIT, folder.config.vocab_size, network, tokenizer["eos_token_id"]))
     if isinstance(folder.config, EnergyConfig):
         energy = open_energy_model(init)
@@ -63,7 +64,8 @@ def find_start(init: str, preset: str | None, tokenizer: dict[str, Any]) -> Star
 def _own_encoder(folder: ModelFolder, tokenizer: dict[str, Any]) -> Start:
     """Any encoder with the tokenizer that it came with."""
     own = load_own_tokenizer(folder)
-    config = EnergyConfig(BIT, tokenizer["vocabulary_size"], no_dropout(folder.config), own_tokenizer=True)
+    network = without_dropout(folder.config, heads=True).to_dict()
+    config = EnergyConfig(BIT, tokenizer["vocabulary_size"], network, own_tokenizer=True)
     config.separator = own.sep_token or own.eos_token or " "
     return Start(folder, config, own.backend_tokenizer.to_str())
 
@@ -76,15 +78,6 @@ def load_own_tokenizer(folder: ModelFolder) -> PreTrainedTokenizerFast:
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise UserError(f"--init {folder.name}: {type(tokenizer).__name__} has no fast version, which is needed here")
     return tokenizer
-
-
-def no_dropout(config: PretrainedConfig) -> dict[str, Any]:
-    """A Transformer's configuration as a dictionary, every rate of dropout 0."""
-    found = config.to_dict()
-    rates = [
-        name for name, value in found.items() if isinstance(value, float) and ("dropout" in name or "pdrop" in name)
-    ]
-    return found | dict.fromkeys(rates, 0.0)
 
 
 def start_from(model: EnergyModel, start: Start, encoder: TextEncoder, window: int) -> Report:
