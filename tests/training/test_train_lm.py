@@ -1,8 +1,6 @@
 import json
 import os
 import shutil
-import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +15,7 @@ from pipeline.models.language_model import open_language_model
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import load_tokenizer
-from tests.killing import kill_family
-from tests.training.launching import losses, train, train_command
+from tests.training.launching import kill_at_step, losses, run_group, train, train_command
 from training import train_lm
 from training.data.order import rows_at
 from training.language.presets import PRESETS
@@ -88,18 +85,6 @@ def test_the_same_command_again_has_nothing_to_do_and_other_settings_are_named(s
     assert other.returncode == 2
     assert "max_lr 0.005, now 0.1; seed 0, now 4" in other.stderr.splitlines()[-1]
     assert {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*")} == before
-
-
-def kill_at_step(command: list[str], output: Path, step: int) -> None:
-    """Kills a training and all its processes as soon as the checkpoint of a step is whole."""
-    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    mark = output / f"checkpoints/step-{step:06d}/whole.json"
-    deadline = time.monotonic() + 200
-    while not mark.exists():
-        assert process.poll() is None, "it ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    kill_family(process)
 
 
 def test_a_run_killed_on_two_ranks_continues_on_one_as_if_nothing_had_happened(stores, undisturbed, tmp_path):
@@ -182,7 +167,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_check
     """The loss of the eighth step is spoiled by hand: no real data does it to a sound model at a chosen step."""
     output = tmp_path / "model"
     command = train_command(stores, output, "--save_every 3 --micro_batch_size 24")
-    ended = subprocess.run([command[0], "-c", SPOILED, *command[2:]], capture_output=True, text=True)
+    ended = run_group([command[0], "-c", SPOILED, *command[2:]])
     assert ended.returncode == 1
     rows = ", ".join(map(str, rows_at(7 * 24, 7 * 24 + 5, 3000, 0)))
     assert ended.stderr.splitlines()[-1] == (
