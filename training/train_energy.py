@@ -27,7 +27,7 @@ from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from training.data.checks import count_negatives
 from training.data.mixture import Mixture
-from training.energy.first_weights import Start, find_start, start_from
+from training.energy.first_weights import FirstWeights, copy_first_weights, find_first_weights
 from training.energy.folder import check_length, reader_for
 from training.energy.model import EnergyConfig, EnergyModel
 from training.energy.objectives import OBJECTIVES
@@ -106,18 +106,18 @@ def train_energy(settings: EnergySettings) -> int:
     """Trains an energy model in this process, or on the ranks that this process is one of; an exit code."""
     train, valid = open_stores(settings)
     tokenizer = train.stores[0].manifest.tokenizer
-    start = find_start(settings.init, settings.preset, tokenizer) if settings.init else None
-    config = choose_architecture(settings, train, valid, start)
+    first = find_first_weights(settings.init, settings.preset, tokenizer) if settings.init else None
+    config = choose_architecture(settings, train, valid, first)
     plan = plan_of(settings)
     ranks.start()
     negatives = ranks.first_does(lambda: count_negatives(settings.negatives, train, valid))
-    identity = identity_of(plan, config, subject_of(settings, negatives, train, start))
+    identity = identity_of(plan, config, subject_of(settings, negatives, train, first))
     record = Record.of("training/train_energy.py", settings, identity)
 
     def make_task() -> NoiseContrast:
         encoder = load_tokenizer(files.join(train.stores[0].path, TOKENIZER_FOLDER))
-        model = build(config, settings.seed, start, encoder, window_of(train))
-        return task_of(model, settings.objective, negatives, train, valid, encoder, start, identity)
+        model = build(config, settings.seed, first, encoder, window_of(train))
+        return task_of(model, settings.objective, negatives, train, valid, encoder, first, identity)
 
     return run(settings, record, plan, make_task)
 
@@ -145,15 +145,17 @@ def window_of(*mixtures: Mixture) -> int:
     return max(int(store.manifest.settings.get("window") or 0) for mixture in mixtures for store in mixture.stores)
 
 
-def choose_architecture(settings: EnergySettings, train: Mixture, valid: Mixture, start: Start | None) -> EnergyConfig:
+def choose_architecture(
+    settings: EnergySettings, train: Mixture, valid: Mixture, first: FirstWeights | None
+) -> EnergyConfig:
     """The preset's configuration, or that of the model to start from; refuses what does not fit the windows."""
     tokenizer, window = train.stores[0].manifest.tokenizer, window_of(train, valid)
     preset = find_preset(settings.preset) if settings.preset else None
     if preset and preset.build:
         config = preset.build(tokenizer, window + 1)
-    elif start and start.config:
-        config = start.config
-        check_length(config, window, train.path, start.folder.name)
+    elif first and first.config:
+        config = first.config
+        check_length(config, window, train.path, first.folder.name)
     elif preset:
         raise UserError(f"--init: the shape of --preset {settings.preset} is that of a model to start from: name one")
     else:
@@ -169,14 +171,14 @@ def plan_of(settings: EnergySettings) -> TrainingPlan:
     return make_plan(settings, recipe, recipe.rows_at_once or ROWS_AT_ONCE)
 
 
-def subject_of(settings: EnergySettings, negatives: int, train: Mixture, start: Start | None) -> dict[str, Any]:
+def subject_of(settings: EnergySettings, negatives: int, train: Mixture, first: FirstWeights | None) -> dict[str, Any]:
     """What is trained on what, as far as the loss curve depends on it."""
     return {
         "preset": settings.preset,
         "objective": settings.objective,
         "negatives": negatives,
         "stores": [describe_store(store) for store in train.stores],
-        "init": start.folder.weights_digest if start else None,
+        "init": first.folder.weights_digest if first else None,
     }
 
 
@@ -193,12 +195,14 @@ def describe_store(store: Store) -> dict[str, Any]:
     }
 
 
-def build(config: EnergyConfig, seed: int, start: Start | None, encoder: TextEncoder, window: int) -> EnergyModel:
+def build(
+    config: EnergyConfig, seed: int, first: FirstWeights | None, encoder: TextEncoder, window: int
+) -> EnergyModel:
     """The network with its first weights: the same ones on every rank."""
     set_seed(seed % 2**32)
     model = EnergyModel(config).to(torch.float32)
-    if start:
-        report = start_from(model, start, encoder, window)
+    if first:
+        report = copy_first_weights(model, first, encoder, window)
         if ranks.is_first():
             print(f"first weights: {report}", flush=True)
     return model
@@ -211,11 +215,11 @@ def task_of(
     train: Mixture,
     valid: Mixture,
     encoder: TextEncoder,
-    start: Start | None,
+    first: FirstWeights | None,
     identity: dict[str, Any],
 ) -> NoiseContrast:
     """What the trainer does with a network: an objective, on so many negatives of each row."""
-    own = start.own_tokenizer if start and model.config.own_tokenizer else None
+    own = first.own_tokenizer if first and model.config.own_tokenizer else None
     lengths = {length for store in valid.stores for length in store.manifest.settings.get("context_lengths") or []}
     return NoiseContrast(
         model=model,

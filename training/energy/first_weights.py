@@ -21,7 +21,7 @@ MOST_MISSING = 0.01  # of the store's pieces: beyond it, the vocabularies only l
 
 
 @dataclass(frozen=True)
-class Start:
+class FirstWeights:
     """Where first weights come from, what they make of the architecture, and with which tokenizer."""
 
     folder: ModelFolder
@@ -47,27 +47,27 @@ class Report:
         return "; ".join(lines + self.remarks)
 
 
-def find_start(init: str, preset: str | None, tokenizer: dict[str, Any]) -> Start:
+def find_first_weights(init: str, preset: str | None, tokenizer: dict[str, Any]) -> FirstWeights:
     """Opens what --init names; where the preset is "encoder" or "decoder", or is not given, it decides on the shape."""
     folder = open_model_folder(init)
     if preset == "encoder":
         return _own_encoder(folder, tokenizer)
     if preset == "decoder":
         network = without_dropout(open_language_model(init).config, heads=True).to_dict()
-        return Start(folder, EnergyConfig(UNIT, folder.config.vocab_size, network, tokenizer["eos_token_id"]))
+        return FirstWeights(folder, EnergyConfig(UNIT, folder.config.vocab_size, network, tokenizer["eos_token_id"]))
     if isinstance(folder.config, EnergyConfig):
         energy = open_energy_model(init)
-        return Start(energy, None if preset else energy.config, energy.own_tokenizer)
-    return Start(folder)
+        return FirstWeights(energy, None if preset else energy.config, energy.own_tokenizer)
+    return FirstWeights(folder)
 
 
-def _own_encoder(folder: ModelFolder, tokenizer: dict[str, Any]) -> Start:
+def _own_encoder(folder: ModelFolder, tokenizer: dict[str, Any]) -> FirstWeights:
     """Any encoder with the tokenizer that it came with."""
     own = load_own_tokenizer(folder)
     network = without_dropout(folder.config, heads=True).to_dict()
     config = EnergyConfig(BIT, tokenizer["vocabulary_size"], network, own_tokenizer=True)
     config.separator = own.sep_token or own.eos_token or " "
-    return Start(folder, config, own.backend_tokenizer.to_str())
+    return FirstWeights(folder, config, own.backend_tokenizer.to_str())
 
 
 def load_own_tokenizer(folder: ModelFolder) -> PreTrainedTokenizerFast:
@@ -80,9 +80,9 @@ def load_own_tokenizer(folder: ModelFolder) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def start_from(model: EnergyModel, start: Start, encoder: TextEncoder, window: int) -> Report:
+def copy_first_weights(model: EnergyModel, first: FirstWeights, encoder: TextEncoder, window: int) -> Report:
     """Copies what there is into the model; a tensor that does not fit is named."""
-    folder, kind = start.folder, model.config.kind
+    folder, kind = first.folder, model.config.kind
     folder.check_weights()
     if isinstance(folder, EnergyFolder):
         folder.check_fits(window, encoder.description, "the store")

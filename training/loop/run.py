@@ -201,8 +201,8 @@ def describe_end(trainer: Trainer) -> None:
     if ranks.is_first():
         task = trainer.task
         lines = {
-            task.measure: f"{trainer.best_value:.3f} on {task.valid.path}, at step {trainer.best_step:,}",
-            **task.closing(),
+            task.criterion: f"{trainer.best_value:.3f} on {task.valid.path}, at step {trainer.best_step:,}",
+            **task.summary(),
             "curves": f"tensorboard --logdir {trainer.plan.output}/logs, or {trainer.plan.output}/logs/csv",
         }
         print(f"{task.noun} {trainer.plan.output}")

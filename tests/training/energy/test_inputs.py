@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 import schemas
 from pipeline.text.builtin_corpora import ALPHABET
 from pipeline.text.tokenizer import character_tokenizer
-from training.energy.inputs import AsTheyAre, Retokenised, Sequences, completed
+from training.energy.inputs import PlainReader, RetokenisingReader, Sequences, completed
 
 
 def table(rows: list[tuple[list[int], str, int, list[list[int]]]]) -> pa.Table:
@@ -89,7 +89,7 @@ def test_an_encoder_of_its_own_tokens_reads_the_text(words):
     ids[2] += [encoder.eos_token_id, *encoder.encode(["3"])[0]]
     width = max(map(len, ids))
     windows = Sequences(np.array([row + [0] * (width - len(row)) for row in ids]), np.array([len(row) for row in ids]))
-    reader = Retokenised(encoder, words, "[SEP]", longest=None)
+    reader = RetokenisingReader(encoder, words, "[SEP]", longest=None)
     found = reader.read(windows)
     expected = [words.encode(text).ids for text in ("12+3=15", "7+9=0016", "1+1=2[SEP]3")]
     assert [row[:length].tolist() for row, length in zip(found.ids, found.lengths, strict=True)] == expected
@@ -99,7 +99,7 @@ def test_an_encoder_of_its_own_tokens_reads_the_text(words):
 def test_what_was_read_is_remembered_and_what_is_too_long_is_cut_and_counted(words):
     encoder = character_tokenizer(ALPHABET)
     windows = Sequences(np.array([encoder.encode(["1+2=3"])[0]] * 2), np.array([5, 5]))
-    reader = Retokenised(encoder, words, "[SEP]", longest=4)
+    reader = RetokenisingReader(encoder, words, "[SEP]", longest=4)
     first = reader.read(windows)
     assert first.ids.shape == (2, 4)
     assert reader.cut == 1
@@ -109,4 +109,4 @@ def test_what_was_read_is_remembered_and_what_is_too_long_is_cut_and_counted(wor
 
 def test_ids_of_the_stores_own_vocabulary_are_read_as_they_are():
     windows = Sequences(np.arange(6).reshape(2, 3), np.array([3, 3]))
-    assert AsTheyAre().read(windows) is windows
+    assert PlainReader().read(windows) is windows
