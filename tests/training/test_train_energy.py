@@ -133,7 +133,7 @@ def test_a_run_killed_on_two_ranks_continues_on_one_as_if_nothing_had_happened(n
     assert torch.allclose(*found, atol=1e-4)
 
 
-class Mixed(NamedTuple):
+class StoreList(NamedTuple):
     """Several stores, as the flags take them."""
 
     path: str
@@ -141,7 +141,7 @@ class Mixed(NamedTuple):
 
 def test_stores_of_both_directions_are_mixed_as_a_plain_loop_over_all_rows_would(negatives, backwards, tmp_path):
     """Two ranks, one negative of a row's one or three."""
-    mixed, output = Mixed(f"{backwards.path},{negatives.valid.path}"), tmp_path / "model"
+    mixed, output = StoreList(f"{backwards.path},{negatives.valid.path}"), tmp_path / "model"
     ended = train_one(Stores(mixed, mixed), output, "--negatives 1 --objective nce --seed 4", ranks=2, stage=0)
     assert ended.returncode == 0, ended.stderr
     rows = pa.concat_tables([backwards.take(range(200)), negatives.valid.take(range(200))])

@@ -13,8 +13,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 from pipeline import make_windows
 from pipeline.models.language_model import open_language_model
 from pipeline.runtime.errors import UserError
+from pipeline.stores.manifest import read_record
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import load_tokenizer
+from tests.conftest import ROOT
 from tests.training.launching import kill_at_step, losses, run_group, train, train_command
 from training import train_lm
 from training.data.order import rows_at
@@ -58,6 +60,25 @@ def plain_loop(stores, seed=0, reverse=False) -> list[float]:
 
 def test_the_losses_are_those_of_a_plain_loop(stores, undisturbed):
     assert losses(undisturbed) == pytest.approx(plain_loop(stores), abs=1e-5)
+
+
+def test_python_trains_as_the_command_line_does_and_the_folder_says_with_what(stores, undisturbed, tmp_path):
+    settings = train_lm.LanguageModelSettings(
+        preset="transf-nano",
+        train=stores.train.path,
+        valid=stores.valid.path,
+        output=str(tmp_path / "model"),
+        max_steps=20,
+        batch_size=24,
+        micro_batch_size=6,
+        deepspeed_config=str(ROOT / "training/zero/stage0.json"),
+    )
+    assert train_lm.train_lm(settings) == 0
+    assert losses(tmp_path / "model") == losses(undisturbed)
+    here, there = (read_record(str(folder)) for folder in (tmp_path / "model", undisturbed))
+    assert here.call == {"stage": "training/train_lm.py", "settings": settings.to_json()}
+    assert there.call["settings"] == settings.to_json() | {"output": str(undisturbed)}
+    assert here.settings == there.settings
 
 
 def test_the_folder_is_a_model_that_knows_where_it_comes_from(stores, undisturbed):

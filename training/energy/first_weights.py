@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
 from pipeline.models.language_model import RIGHT_TO_LEFT, open_language_model
 from pipeline.models.model_folder import ModelFolder, open_model_folder, quiet
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from training.energy.folder import EnergyFolder, open_energy_model
-from training.energy.model import BIT, UNIT, EnergyConfig, EnergyModel, unused_positions
+from training.energy.model import BIT, UNIT, EnergyConfig, EnergyModel, TransformerEnergy, unused_positions
 from training.language.dropout import without_dropout
 
 EMBEDDINGS, POSITIONS = "embeddings.word_embeddings.weight", ("position_embeddings.weight", "wpe.weight")
@@ -97,7 +97,13 @@ def copy_first_weights(model: EnergyModel, first: FirstWeights, encoder: TextEnc
     remarks: list[str] = []
     if not model.config.own_tokenizer:
         state, remarks = _as_bert(state, folder, model, encoder)
-    return transplant(state, model.network.transformer, folder.name, "network.transformer.", remarks, model)
+    return transplant(state, transformer_of(model), folder.name, "network.transformer.", remarks, model)
+
+
+def transformer_of(model: EnergyModel) -> PreTrainedModel:
+    """The Transformer inside of a unit or a bit."""
+    assert isinstance(model.network, TransformerEnergy)
+    return model.network.transformer
 
 
 def _from_language_model(model: EnergyModel, name: str, encoder: TextEncoder, window: int) -> Report:
@@ -106,7 +112,7 @@ def _from_language_model(model: EnergyModel, name: str, encoder: TextEncoder, wi
     if lm.direction == RIGHT_TO_LEFT:
         raise UserError(f"--init {name}: it reads right to left, a unit reads left to right")
     state = lm.load().base_model.state_dict()
-    return transplant(state, model.network.transformer, name, "network.transformer.", [], model)
+    return transplant(state, transformer_of(model), name, "network.transformer.", [], model)
 
 
 def _encoder_state(folder: ModelFolder) -> dict[str, Tensor]:
@@ -133,7 +139,7 @@ def _as_bert(
             f"--init {folder.name}: {missing:,} of the store's {encoder.vocabulary_size:,} pieces are not in its "
             f"vocabulary: take --preset encoder, which reads with the encoder's own tokenizer"
         )
-    old, new = state[EMBEDDINGS], model.network.transformer.state_dict()[EMBEDDINGS]
+    old, new = state[EMBEDDINGS], transformer_of(model).state_dict()[EMBEDDINGS]
     if old.shape[1] == new.shape[1]:
         rows = new.clone()
         rows[ids >= 0] = old[ids[ids >= 0]]
