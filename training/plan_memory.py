@@ -8,10 +8,10 @@ what autograd keeps of it is added up (of LSTMs, cuDNN keeps less). All of it is
 same model states and twice the activations.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.settings import Settings, read_settings, setting
 from training.energy import presets as energy_presets
 from training.energy.model import EnergyConfig, EnergyModel
 from training.language import presets as lm_presets
@@ -29,50 +29,89 @@ STAGES = (0, 1, 2, 3)
 GIB = 2**30
 
 
+NAMES = (*lm_presets.PRESETS, *energy_presets.PRESETS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySettings(Settings):
+    """A training, as far as the memory that it takes depends on it."""
+
+    preset: str = setting(help=f"one of {', '.join(NAMES)}", metavar="NAME")
+    gpus: int = setting(1, help="in all (default: 1)", metavar="N", least=1)
+    gpus_per_node: int = setting(8, help="(default: 8)", metavar="N", least=1)
+    zero: int | None = setting(None, help="ZeRO's stage (default: all of them)", choices=STAGES)
+    micro_batch_size: int | None = setting(None, help="rows at once (default: as in the paper)", metavar="N", least=1)
+    window: int = setting(160, help="tokens of a window (default: 160)", metavar="N", least=1)
+    negatives: int = setting(1, help="of a row (default: 1)", metavar="K", least=1)
+    vocabulary: int = setting(50_257, help="pieces (default: GPT-2's 50257)", metavar="N", least=1)
+    gradient_checkpointing: bool = setting(False, help="as in the trainers")
+
+    @property
+    def gpus_of_node(self) -> int:
+        """As many as a node has, or as there are in all."""
+        return min(self.gpus, self.gpus_per_node)
+
+    def check(self) -> None:
+        if self.gpus % self.gpus_of_node:
+            raise UserError(f"--gpus {self.gpus}: nodes of {self.gpus_of_node} do not make that number")
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Bytes that a training takes under one of ZeRO's stages: on a GPU for the model and for a batch, and of a CPU."""
+
+    stage: int
+    offload: bool
+    model_states: int
+    activations: int
+    cpu: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What a training takes: its parameters, the rows that a GPU has at once, and a line for each of ZeRO's stages."""
+
+    parameters: int
+    rows: int
+    needs: list[MemoryNeed]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(sys.argv[1:] if arguments is None else arguments)
-    tokenizer = {"vocabulary_size": options.vocabulary, "eos_token_id": options.vocabulary - 1}
-    config = config_of_preset(options.preset, tokenizer, options.window + 1)
-    with torch.device("meta"):
-        model = network(config)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    rows = options.micro_batch_size or rows_of_recipe(options.preset)
-    kept = rows * activations(config, options)
-    print(
-        f"{options.preset}: {count / 1e6:,.1f} million parameters, {options.gpus} GPUs, {options.gpus_per_node} a node"
-    )
-    print(f"{rows} rows at once on a GPU, windows of {options.window}, {options.negatives} negatives a row\n")
-    titles = ("model states", "activations", "a GPU, in all", "a node's CPU")
-    print(f"{'ZeRO':<12}" + "".join(f"{title:>15}" for title in titles))
-    for stage in STAGES if options.zero is None else [options.zero]:
-        for offload in (False, True) if stage >= 2 else (False,):
-            gpu, cpu = model_states(count, largest_layer(model), stage, offload, options.gpus, options.gpus_per_node)
-            name = f"{stage}, offload" if offload else f"{stage}"
-            print(f"{name:<12}" + "".join(f"{size / GIB:>11,.2f} GiB" for size in (gpu, kept, gpu + kept, cpu)))
-    print("\nThe CUDA context, NCCL's buffers and fragmentation come on top: leave two GiB.")
+    """Reads the command line and prints the plan; an exit code."""
+    settings = read_settings(MemorySettings, sys.argv[1:] if arguments is None else arguments, __doc__)
+    print_plan(settings, plan_memory(settings))
     return 0
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    names = [*lm_presets.PRESETS, *energy_presets.PRESETS]
-    parser.add_argument("--preset", required=True, metavar="NAME", help=f"one of {', '.join(names)}")
-    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="in all (default: 1)")
-    parser.add_argument("--gpus_per_node", type=int, default=8, metavar="N", help="(default: 8)")
-    parser.add_argument("--zero", type=int, choices=STAGES, help="ZeRO's stage (default: all of them)")
-    parser.add_argument("--micro_batch_size", type=int, metavar="N", help="rows at once (default: as in the paper)")
-    parser.add_argument("--window", type=int, default=160, metavar="N", help="tokens of a window (default: 160)")
-    parser.add_argument("--negatives", type=int, default=1, metavar="K", help="of a row (default: 1)")
-    parser.add_argument("--vocabulary", type=int, default=50_257, metavar="N", help="pieces (default: GPT-2's 50257)")
-    parser.add_argument("--gradient_checkpointing", action="store_true", help="as in the trainers")
-    options = parser.parse_args(arguments)
-    for flag in ("gpus", "gpus_per_node", "micro_batch_size", "window", "negatives", "vocabulary"):
-        if getattr(options, flag) is not None and getattr(options, flag) < 1:
-            raise UserError(f"--{flag} {getattr(options, flag)}: at least 1")
-    options.gpus_per_node = min(options.gpus, options.gpus_per_node)
-    if options.gpus % options.gpus_per_node:
-        raise UserError(f"--gpus {options.gpus}: nodes of {options.gpus_per_node} do not make that number")
-    return options
+def plan_memory(settings: MemorySettings) -> MemoryPlan:
+    """Counts what each GPU would hold."""
+    tokenizer = {"vocabulary_size": settings.vocabulary, "eos_token_id": settings.vocabulary - 1}
+    config = config_of_preset(settings.preset, tokenizer, settings.window + 1)
+    with torch.device("meta"):
+        model = network(config)
+    count, layer = sum(parameter.numel() for parameter in model.parameters()), largest_layer(model)
+    rows = settings.micro_batch_size or rows_of_recipe(settings.preset)
+    kept = rows * activations(config, settings)
+    needs = []
+    for stage in STAGES if settings.zero is None else [settings.zero]:
+        for offload in (False, True) if stage >= 2 else (False,):
+            gpu, cpu = model_states(count, layer, stage, offload, settings.gpus, settings.gpus_of_node)
+            needs.append(MemoryNeed(stage, offload, gpu, kept, cpu))
+    return MemoryPlan(count, rows, needs)
+
+
+def print_plan(settings: MemorySettings, plan: MemoryPlan) -> None:
+    """A table, in GiB."""
+    millions = f"{plan.parameters / 1e6:,.1f} million parameters"
+    print(f"{settings.preset}: {millions}, {settings.gpus} GPUs, {settings.gpus_of_node} a node")
+    print(f"{plan.rows} rows at once on a GPU, windows of {settings.window}, {settings.negatives} negatives a row\n")
+    titles = ("model states", "activations", "a GPU, in all", "a node's CPU")
+    print(f"{'ZeRO':<12}" + "".join(f"{title:>15}" for title in titles))
+    for need in plan.needs:
+        name = f"{need.stage}, offload" if need.offload else f"{need.stage}"
+        sizes = (need.model_states, need.activations, need.model_states + need.activations, need.cpu)
+        print(f"{name:<12}" + "".join(f"{size / GIB:>11,.2f} GiB" for size in sizes))
+    print("\nThe CUDA context, NCCL's buffers and fragmentation come on top: leave two GiB.")
 
 
 def config_of_preset(name: str, tokenizer: dict[str, Any], positions: int) -> PretrainedConfig:
@@ -121,38 +160,38 @@ def model_states(count: int, layer: int, stage: int, offload: bool, gpus: int, g
     return int(gpu), int(cpu)
 
 
-def activations(config: PretrainedConfig, options: argparse.Namespace) -> int:
+def activations(config: PretrainedConfig, settings: MemorySettings) -> int:
     """Bytes that autograd keeps of a row; with checkpointing, every block's input and one block at a time.
 
     All blocks keep the same, so a network of two shows what any number of them does.
     """
     depth = depth_of(config)
     if depth is None:
-        if options.gradient_checkpointing:
-            raise UserError(f"--gradient_checkpointing: {options.preset} has no blocks to compute twice")
-        return kept_bytes(config, options)[0]
-    (one, state), (two, _) = (kept_bytes(with_depth(config, layers), options) for layers in (1, 2))
-    return one + (depth - 1) * (state if options.gradient_checkpointing else two - one)
+        if settings.gradient_checkpointing:
+            raise UserError(f"--gradient_checkpointing: {settings.preset} has no blocks to compute twice")
+        return kept_bytes(config, settings)[0]
+    (one, state), (two, _) = (kept_bytes(with_depth(config, layers), settings) for layers in (1, 2))
+    return one + (depth - 1) * (state if settings.gradient_checkpointing else two - one)
 
 
 def depth_of(config: PretrainedConfig) -> int | None:
-    settings = config.network if isinstance(config, EnergyConfig) else config.to_dict()
-    found = settings.get("n_layer", settings.get("num_hidden_layers"))
+    sizes = config.network if isinstance(config, EnergyConfig) else config.to_dict()
+    found = sizes.get("n_layer", sizes.get("num_hidden_layers"))
     return None if found is None else int(found)
 
 
 def with_depth(config: PretrainedConfig, layers: int) -> PretrainedConfig:
-    settings = config.to_dict()
-    inner = settings["network"] if isinstance(config, EnergyConfig) else settings
+    whole = config.to_dict()
+    inner = whole["network"] if isinstance(config, EnergyConfig) else whole
     inner["n_layer" if "n_layer" in inner else "num_hidden_layers"] = layers
-    return type(config).from_dict(settings)
+    return type(config).from_dict(whole)
 
 
-def kept_bytes(config: PretrainedConfig, options: argparse.Namespace) -> tuple[int, int]:
+def kept_bytes(config: PretrainedConfig, settings: MemorySettings) -> tuple[int, int]:
     """What autograd keeps of one row's forward pass beside the weights, in 16 bits, and what one hidden state is."""
     model = network(config).train()
-    sequences = 1 + options.negatives if isinstance(config, EnergyConfig) else 1
-    ids = torch.zeros((sequences, options.window), dtype=torch.long)
+    sequences = 1 + settings.negatives if isinstance(config, EnergyConfig) else 1
+    ids = torch.zeros((sequences, settings.window), dtype=torch.long)
     weights = {parameter.data_ptr() for parameter in model.parameters()}
     kept: dict[int, Tensor] = {}  # by address; as long as a tensor is in here, nobody else gets it
 
@@ -167,12 +206,12 @@ def kept_bytes(config: PretrainedConfig, options: argparse.Namespace) -> tuple[i
         else:
             loss = F.cross_entropy(model(ids, use_cache=False).logits.flatten(0, 1), ids.flatten())
     assert loss.requires_grad
-    settings = config.network if isinstance(config, EnergyConfig) else config.to_dict()
-    width = settings.get("n_embd", settings.get("hidden_size", 0))
+    sizes = config.network if isinstance(config, EnergyConfig) else config.to_dict()
+    width = sizes.get("n_embd", sizes.get("hidden_size", 0))
     bytes_of = (
         tensor.untyped_storage().nbytes() // (2 if tensor.is_floating_point() else 1) for tensor in kept.values()
     )
-    return sum(bytes_of), 2 * sequences * (options.window + 1) * width
+    return sum(bytes_of), 2 * sequences * (settings.window + 1) * width
 
 
 if __name__ == "__main__":

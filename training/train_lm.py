@@ -8,14 +8,13 @@ the training has ended; the model with the best validation perplexity is kept. A
 command is given again, also on another number of ranks. `deepspeed --num_accelerators 2` starts two ranks, a
 --hostfile those of several machines; `python training/train_lm.py` is one rank.
 
-With --objective masked it is a bidirectional model that tells hidden tokens, as BERT: an energy model of the same
+With --objective masked it is a bidirectional model that predicts hidden tokens, as BERT: an energy model of the same
 preset can start from it (training/train_energy.py --init).
 """
 
-import argparse
-import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,27 +29,29 @@ from transformers import (
 from pipeline.models.language_model import DIRECTIONS, LEFT_TO_RIGHT, LanguageModel, open_language_model
 from pipeline.models.residual_lm import Ralm, config_of
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.settings import setting
 from pipeline.stores.manifest import Record
 from pipeline.stores.reader import Store
 from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.tokenizer import load_tokenizer
 from training.energy import presets as energy_presets
-from training.language.presets import BASE, POSITIONS, PRESETS, TINY, find_preset, no_dropout
+from training.language.dropout import without_dropout
+from training.language.presets import BASE, POSITIONS, PRESETS, TINY, find_preset
 from training.language.task import LanguageModelling, MaskedModelling
 from training.loop import ranks
-from training.loop.recipe import Recipe, chosen_recipe
+from training.loop.recipe import Recipe, choose_recipe
 from training.loop.run import (
-    add_run_options,
-    check_run_options,
+    MODEL,
+    RunSettings,
     check_same_tokens,
+    identity_of,
     make_plan,
     provenance_of,
+    read_run_settings,
     run,
-    settings_of,
 )
-from training.loop.trainer import Plan
+from training.loop.trainer import TrainingPlan
 
 CAUSAL, MASKED = "causal", "masked"
 MASKED_PRESETS = [name for name in energy_presets.PRESETS if name.startswith("bit-")]
@@ -70,61 +71,92 @@ PROVENANCE = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelSettings(RunSettings):
+    """What a language model is trained with: its architecture, its windows, and what every training has."""
+
+    preset: str | None = setting(
+        None,
+        help=f"its size and recipe: {', '.join(PRESETS)}; masked: {', '.join(MASKED_PRESETS)}",
+        metavar="NAME",
+        group=MODEL,
+    )
+    objective: str = setting(
+        CAUSAL, help="what it learns to predict (default: the next token)", choices=(CAUSAL, MASKED), group=MODEL
+    )
+    direction: str | None = setting(
+        None, help="in which it reads (default: left_to_right)", choices=DIRECTIONS, group=MODEL
+    )
+    init: str | None = setting(
+        None, help="start from this language model's weights", metavar="DIR_OR_NAME", group=MODEL
+    )
+    base: str | None = setting(
+        None, help="the frozen language model that a ralm corrects", metavar="DIR_OR_NAME", group=MODEL
+    )
+    train: str = setting(help="windows to train on", metavar="STORE", group="data")
+    valid: str = setting(help="windows to measure perplexity on", metavar="STORE", group="data")
+
+    def check(self) -> None:
+        super().check()
+        if self.objective == MASKED:
+            self._check_masked()
+        elif not (self.preset or self.init):
+            raise UserError(f"--preset: name one ({', '.join(PRESETS)}), or a model to start from with --init")
+
+    def _check_masked(self) -> None:
+        if self.preset not in MASKED_PRESETS:
+            raise UserError(f"--preset {self.preset}: with --objective masked there are {', '.join(MASKED_PRESETS)}")
+        for flag, value in (("direction", self.direction), ("init", self.init), ("base", self.base)):
+            if value:
+                raise UserError(
+                    f"--{flag}: a masked language model has none, it reads both ways and starts from nothing"
+                )
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The language models that another one is made of: the frozen one that it corrects, the one that it starts from."""
+
+    base: LanguageModel | None = None
+    init: LanguageModel | None = None
+
+    @classmethod
+    def open(cls, settings: LanguageModelSettings) -> "Sources":
+        """Opens those that the settings name."""
+        return cls(*(open_language_model(name) if name else None for name in (settings.base, settings.init)))
+
+    @property
+    def models(self) -> list[LanguageModel]:
+        return [model for model in (self.base, self.init) if model]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    options = parse(arguments)
-    train, valid = open_stores(options)
-    base, init = (open_language_model(name) if name else None for name in (options.base, options.init))
-    config = choose_architecture(options, train, base, init)
-    plan = plan_of(options, train)
+    """Reads the command line and trains; an exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    return train_lm(read_run_settings(LanguageModelSettings, given, __doc__))
+
+
+def train_lm(settings: LanguageModelSettings) -> int:
+    """Trains a language model in this process, or on the ranks that this process is one of; an exit code."""
+    train, valid = open_stores(settings)
+    sources = Sources.open(settings)
+    config = choose_architecture(settings, train, sources)
+    direction = choose_direction(settings, sources)
+    plan = plan_of(settings, train)
     ranks.start()
-    settings = settings_of(plan, config, data_settings(options, train, base, init))
-    record = Record(["training/train_lm.py", *arguments], os.getcwd(), settings)
+    identity = identity_of(plan, config, subject_of(settings, direction, train, sources))
+    record = Record.of("training/train_lm.py", settings, identity)
 
     def make_task() -> LanguageModelling:
-        return task_of(options, build(config, options.seed, base, init, options.objective), train, valid, settings)
+        model = build(config, settings.seed, sources, settings.objective)
+        return task_of(model, direction, train, valid, identity)
 
-    return run(options, record, plan, make_task)
-
-
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    model = parser.add_argument_group("the model")
-    model.add_argument(
-        "--preset",
-        metavar="NAME",
-        help=f"its size and recipe: {', '.join(PRESETS)}; masked: {', '.join(MASKED_PRESETS)}",
-    )
-    model.add_argument(
-        "--objective", choices=(CAUSAL, MASKED), default=CAUSAL, help="what it learns to tell (default: the next token)"
-    )
-    model.add_argument("--direction", choices=DIRECTIONS, help="in which it reads (default: left_to_right)")
-    model.add_argument("--init", metavar="DIR_OR_NAME", help="start from this language model's weights")
-    model.add_argument("--base", metavar="DIR_OR_NAME", help="the frozen language model that a ralm corrects")
-    model.add_argument("--seed", type=int, default=0, help="of the first weights and of the data's order (default: 0)")
-    data = parser.add_argument_group("data")
-    data.add_argument("--train", required=True, metavar="STORE", help="windows to train on")
-    data.add_argument("--valid", required=True, metavar="STORE", help="windows to measure perplexity on")
-    add_run_options(parser)
-    options = parser.parse_args(arguments)
-    check_run_options(options)
-    if options.objective == MASKED:
-        check_masked(options)
-    elif not (options.preset or options.init):
-        raise UserError(f"--preset: name one ({', '.join(PRESETS)}), or a model to start from with --init")
-    return options
+    return run(settings, record, plan, make_task)
 
 
-def check_masked(options: argparse.Namespace) -> None:
-    if options.preset not in MASKED_PRESETS:
-        raise UserError(f"--preset {options.preset}: with --objective masked there are {', '.join(MASKED_PRESETS)}")
-    for flag in ("direction", "init", "base"):
-        if getattr(options, flag):
-            raise UserError(f"--{flag}: a masked language model has none, it reads both ways and starts from nothing")
-
-
-def open_stores(options: argparse.Namespace) -> tuple[Store, Store]:
-    train, valid = Store(options.train, kind="windows"), Store(options.valid, kind="windows")
+def open_stores(settings: LanguageModelSettings) -> tuple[Store, Store]:
+    """The windows to train on and those to validate on, of one vocabulary and length."""
+    train, valid = Store(settings.train, kind="windows"), Store(settings.valid, kind="windows")
     for store, flag in ((train, "--train"), (valid, "--valid")):
         if not len(store):
             raise UserError(f"{flag} {store.path}: there are no windows in it")
@@ -134,34 +166,38 @@ def open_stores(options: argparse.Namespace) -> tuple[Store, Store]:
     return train, valid
 
 
-def choose_architecture(
-    options: argparse.Namespace, train: Store, base: LanguageModel | None, init: LanguageModel | None
-) -> PretrainedConfig:
+def choose_architecture(settings: LanguageModelSettings, train: Store, sources: Sources) -> PretrainedConfig:
     """The preset's configuration, or that of the model to start from; refuses what does not fit the windows."""
     tokenizer, window = train.manifest.tokenizer, int(train.manifest.settings["window"])
-    if options.objective == MASKED:
-        return masked_config(options.preset, tokenizer, window + 1)
-    preset = find_preset(options.preset) if options.preset else None
-    for model in (base, init):
-        if model:
-            model.check_fits(window, tokenizer, train.path)
+    if settings.objective == MASKED:
+        assert settings.preset is not None
+        return masked_config(settings.preset, tokenizer, window + 1)
+    preset, base, init = find_preset(settings.preset) if settings.preset else None, sources.base, sources.init
+    for model in sources.models:
+        model.check_fits(window, tokenizer, train.path)
     if preset and preset.needs_base and not base:
-        raise UserError(f"--base: {options.preset} corrects a frozen language model: name its folder")
+        raise UserError(f"--base: {settings.preset} corrects a frozen language model: name its folder")
     if base and not (preset and preset.needs_base):
-        raise UserError(f"--base {options.base}: only a ralm has a base model, --preset {options.preset} is none")
-    for model in (base, init):
-        if model and options.direction not in (None, model.direction):
-            raise UserError(f"--direction {options.direction}: {model.name} reads {model.direction}")
-        options.direction = model.direction if model else options.direction
-    options.direction = options.direction or LEFT_TO_RIGHT
+        raise UserError(f"--base {settings.base}: only a ralm has a base model, --preset {settings.preset} is none")
     if preset:
         config = preset.build(tokenizer["vocabulary_size"], max(POSITIONS, window + 1), base.config if base else None)
     else:
         assert init is not None
-        config = init.config
-        config.update(no_dropout(config.model_type))
+        config = without_dropout(init.config)
     config.bos_token_id = config.eos_token_id = tokenizer["eos_token_id"]
     return config
+
+
+def choose_direction(settings: LanguageModelSettings, sources: Sources) -> str | None:
+    """In which the model reads: as its sources do, or as the settings say; None for a masked one, which reads both."""
+    if settings.objective == MASKED:
+        return None
+    direction = settings.direction
+    for model in sources.models:
+        if direction not in (None, model.direction):
+            raise UserError(f"--direction {direction}: {model.name} reads {model.direction}")
+        direction = model.direction
+    return direction or LEFT_TO_RIGHT
 
 
 def masked_config(preset: str, tokenizer: dict[str, Any], positions: int) -> PretrainedConfig:
@@ -173,60 +209,57 @@ def masked_config(preset: str, tokenizer: dict[str, Any], positions: int) -> Pre
     return config
 
 
-def plan_of(options: argparse.Namespace, train: Store) -> Plan:
-    recipe = chosen_recipe(preset_recipe(options), options)
+def plan_of(settings: LanguageModelSettings, train: Store) -> TrainingPlan:
+    """How the settings' training goes, its micro-batches as large as their logits allow."""
+    recipe = choose_recipe(preset_recipe(settings), settings)
     window, vocabulary = train.manifest.settings["window"], train.manifest.tokenizer["vocabulary_size"]
-    return make_plan(options, recipe, LOGITS_BYTES[ranks.device().type] // (4 * window * vocabulary))
+    return make_plan(settings, recipe, LOGITS_BYTES[ranks.device().type] // (4 * window * vocabulary))
 
 
-def preset_recipe(options: argparse.Namespace) -> Recipe:
-    """The paper has none for masked pretraining: that of its language models."""
-    if options.objective == MASKED:
-        return TINY if options.preset in ("bit-tiny", "bit-nano") else BASE
-    return find_preset(options.preset).recipe if options.preset else BASE
+def preset_recipe(settings: LanguageModelSettings) -> Recipe:
+    """The preset's recipe; the paper has none for masked pretraining: that of its language models."""
+    if settings.objective == MASKED:
+        return TINY if settings.preset in ("bit-tiny", "bit-nano") else BASE
+    return find_preset(settings.preset).recipe if settings.preset else BASE
 
 
-def data_settings(
-    options: argparse.Namespace, train: Store, base: LanguageModel | None, init: LanguageModel | None
+def subject_of(
+    settings: LanguageModelSettings, direction: str | None, train: Store, sources: Sources
 ) -> dict[str, Any]:
+    """What is trained on what, as far as the loss curve depends on it."""
     return {
-        "objective": options.objective,
-        "preset": options.preset,
-        "direction": options.direction,
+        "objective": settings.objective,
+        "preset": settings.preset,
+        "direction": direction,
         "train": train.manifest.digest,
         "corpus": train.manifest.settings.get("corpus"),
         "split": train.manifest.settings.get("split"),
-        "base": base.weights_digest if base else None,
-        "init": init.weights_digest if init else None,
+        "base": sources.base.weights_digest if sources.base else None,
+        "init": sources.init.weights_digest if sources.init else None,
     }
 
 
-def build(
-    config: PretrainedConfig,
-    seed: int,
-    base: LanguageModel | None,
-    init: LanguageModel | None,
-    objective: str = CAUSAL,
-) -> PreTrainedModel:
+def build(config: PretrainedConfig, seed: int, sources: Sources, objective: str = CAUSAL) -> PreTrainedModel:
     """The network with its first weights: the same ones on every rank."""
     set_seed(seed % 2**32)
     kind = AutoModelForMaskedLM if objective == MASKED else AutoModelForCausalLM
     model = kind.from_config(config, dtype=torch.float32)
-    if base:
-        model.base.load_state_dict(base.load().state_dict())
-    if init:
-        copy_weights(init, model)
+    if sources.base:
+        model.base.load_state_dict(sources.base.load().state_dict())
+    if sources.init:
+        copy_weights(sources.init, model)
     if isinstance(model, Ralm):
         model.base.requires_grad_(False)
     return model
 
 
 def task_of(
-    options: argparse.Namespace, model: PreTrainedModel, train: Store, valid: Store, settings: dict[str, Any]
+    model: PreTrainedModel, direction: str | None, train: Store, valid: Store, identity: dict[str, Any]
 ) -> LanguageModelling:
+    """What the trainer does with a network that reads in a direction, or, without one, predicts hidden tokens."""
     encoder = load_tokenizer(files.join(train.path, TOKENIZER_FOLDER))
-    common = (model, train, valid, options.direction, encoder, provenance_of(settings, PROVENANCE, model))
-    if options.objective == MASKED:
+    common = (model, train, valid, direction, encoder, provenance_of(identity, PROVENANCE, model))
+    if direction is None:
         return MaskedModelling(*common, model.config.start_id, model.config.mask_id)
     return LanguageModelling(*common)
 

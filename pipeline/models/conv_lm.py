@@ -2,6 +2,9 @@
 
 Each layer sees its own and the `kernel - 1` earlier inputs, so twelve layers of kernel 4 see 37 tokens. One token at a
 time costs a layer those inputs and nothing else: they are the whole cache.
+
+This file is saved beside the weights, so that transformers loads them where this project is not installed
+(`trust_remote_code=True`): it imports nothing but torch and transformers.
 """
 
 import math
@@ -115,3 +118,5 @@ class ConvLM(PreTrainedModel):
 
 AutoConfig.register(ConvConfig.model_type, ConvConfig, exist_ok=True)
 AutoModelForCausalLM.register(ConvConfig, ConvLM, exist_ok=True)
+ConvConfig.register_for_auto_class()
+ConvLM.register_for_auto_class("AutoModelForCausalLM")

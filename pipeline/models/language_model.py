@@ -8,9 +8,8 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-import pipeline.models.conv_lm  # noqa: F401  (its model type becomes known to transformers)
 from pipeline.models.model_folder import ModelFolder, open_model_folder, quiet
-from pipeline.models.residual_lm import RalmConfig
+from pipeline.models.residual_lm import RalmConfig  # conv's type becomes known to transformers too
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import load_tokenizer
 from schemas.division import DIRECTIONS as DIRECTIONS

@@ -2,6 +2,9 @@
 
 log P(x_t | x_<t) = log P_theta(x_t | x_<t) + log P_phi(x_t | x_<t) - log sum over x' of the same, with P_phi frozen.
 A softmax does not notice a constant, so the sum of the two networks' logits has exactly this distribution.
+
+This file is saved beside the weights, so that transformers loads them where this project is not installed
+(`trust_remote_code=True`): it imports nothing but torch, transformers, and its neighbour, which is saved with it.
 """
 
 from typing import Any
@@ -10,6 +13,8 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from .conv_lm import ConvConfig  # noqa: F401  (either network may be one; transformers finds relative imports)
 
 
 class RalmConfig(PretrainedConfig):
@@ -93,3 +98,5 @@ def config_of(settings: dict[str, Any]) -> PretrainedConfig:
 
 AutoConfig.register(RalmConfig.model_type, RalmConfig, exist_ok=True)
 AutoModelForCausalLM.register(RalmConfig, Ralm, exist_ok=True)
+RalmConfig.register_for_auto_class()
+Ralm.register_for_auto_class("AutoModelForCausalLM")

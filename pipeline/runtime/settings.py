@@ -26,7 +26,7 @@ def setting(
     *,
     help: str,
     metavar: str | None = None,
-    choices: Sequence[str] | None = None,
+    choices: Sequence[str] | Sequence[int] | None = None,
     group: str = "",
     least: float | None = None,
     most: float | None = None,
@@ -137,10 +137,13 @@ def recorded(url: str) -> dict[str, Any]:
 
 
 def parser_of(cls: type[Settings], about: str | None) -> Parser:
-    """The command line of settings: a flag a field, in the groups and the order in which they stand."""
+    """The command line of settings: a flag a field, in the groups and the order in which they stand.
+
+    What a class adds comes before what it inherits: the subject of a stage before what it shares with others.
+    """
     parser = Parser(about)
     groups: dict[str, argparse._ActionsContainer] = {"": parser}
-    for one in fields(cls):
+    for one in sorted(fields(cls), key=lambda one: _depth(cls, one.name)):
         if one.metadata.get("flag", True):
             name = one.metadata["group"]
             if name not in groups:
@@ -150,6 +153,11 @@ def parser_of(cls: type[Settings], about: str | None) -> Parser:
         "--settings", metavar="FILE", help="take them from a JSON file or a store's manifest; flags come before it"
     )
     return parser
+
+
+def _depth(cls: type[Settings], name: str) -> int:
+    """How far above a class in its order of inheritance a field is declared."""
+    return next(depth for depth, owner in enumerate(cls.__mro__) if name in vars(owner).get("__annotations__", {}))
 
 
 def _add_flag(parser: argparse._ActionsContainer, one: "Field[Any]", hint: Any) -> None:

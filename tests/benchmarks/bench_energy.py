@@ -36,6 +36,7 @@ from training.energy.inputs import COLUMNS, completed
 from training.energy.model import EnergyModel
 from training.energy.presets import PRESETS
 from training.loop import ranks
+from training.loop.run import read_run_settings
 from training.loop.trainer import Trainer
 
 ROUNDS = 3
@@ -115,13 +116,15 @@ def train(preset: str, path: Path, steps: int, stage: int) -> float:
     """The trainer's own steps, with everything that a run does at each of them."""
     zero = Path(train_energy.__file__).parent / f"zero/stage{stage}.json"
     flags = f"--preset {preset} --train {path} --valid {path} --output {path.parent / 'model'} --max_steps 1000"
-    options = train_energy.parse([*flags.split(), "--deepspeed_config", str(zero), "--negatives", "1"])
-    rows, valid = train_energy.open_stores(options)
-    config, plan = train_energy.choose_architecture(options, rows, valid, None), train_energy.plan_of(options)
+    settings = read_run_settings(
+        train_energy.EnergySettings, [*flags.split(), "--deepspeed_config", str(zero), "--negatives", "1"], None
+    )
+    rows, valid = train_energy.open_stores(settings)
+    config, plan = train_energy.choose_architecture(settings, rows, valid, None), train_energy.plan_of(settings)
     ranks.start()
     encoder = load_tokenizer(str(path))
     model = train_energy.build(config, 0, None, encoder, 160)
-    trainer = Trainer(train_energy.task_of(options, model, rows, valid, encoder, None, {}), plan)
+    trainer = Trainer(train_energy.task_of(model, settings.objective, 1, rows, valid, encoder, None, {}), plan)
     started = 0.0
     with tqdm(disable=True) as bar:
         for batch in trainer.batches(WARM + steps):

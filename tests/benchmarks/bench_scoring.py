@@ -16,7 +16,7 @@ from side_by_side import Duel, print_duels, print_header, show
 
 import schemas
 from evaluation.joint.scorers import EnergyScorer, score_rows
-from training.energy.inputs import AsTheyAre, completed
+from training.energy.inputs import PlainReader, completed
 from training.energy.model import EnergyModel
 from training.energy.presets import PRESETS
 
@@ -70,7 +70,7 @@ def scorer(preset: str) -> EnergyScorer:
     assert build is not None
     made = EnergyScorer.__new__(EnergyScorer)  # without a folder: the weights do not matter here
     made.model = EnergyModel(build({"vocabulary_size": PIECES, "eos_token_id": PIECES - 1}, 161)).eval()
-    made.device, made.reader, made.batch_size = "cpu", AsTheyAre(), 64
+    made.device, made.reader, made.batch_size = "cpu", PlainReader(), 64
     return made
 
 

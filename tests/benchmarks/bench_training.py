@@ -26,6 +26,7 @@ from training import train_lm
 from training.data.loader import Loader
 from training.language.presets import PRESETS
 from training.loop import ranks
+from training.loop.run import read_run_settings
 from training.loop.trainer import Trainer
 
 ROUNDS = 3
@@ -78,12 +79,13 @@ def train(preset: str, path: Path, steps: int, stage: int) -> float:
     """The trainer's own steps, with everything that a run does at each of them."""
     flags = f"--preset {preset} --train {path} --valid {path} --output {path.parent / 'model'} --max_steps 1000"
     zero = Path(train_lm.__file__).parent / f"zero/stage{stage}.json"
-    options = train_lm.parse([*flags.split(), "--deepspeed_config", str(zero)])
-    stores = train_lm.open_stores(options)
-    config, plan = train_lm.choose_architecture(options, stores[0], None, None), train_lm.plan_of(options, stores[0])
+    given = [*flags.split(), "--deepspeed_config", str(zero)]
+    settings, sources = read_run_settings(train_lm.LanguageModelSettings, given, None), train_lm.Sources()
+    stores = train_lm.open_stores(settings)
+    config, plan = train_lm.choose_architecture(settings, stores[0], sources), train_lm.plan_of(settings, stores[0])
     ranks.start()
-    model = train_lm.build(config, 0, None, None)
-    trainer = Trainer(train_lm.task_of(options, model, *stores, {}), plan)
+    model = train_lm.build(config, 0, sources)
+    trainer = Trainer(train_lm.task_of(model, train_lm.choose_direction(settings, sources), *stores, {}), plan)
     started = 0.0
     with tqdm(disable=True) as bar:
         for batch in trainer.batches(WARM + steps):

@@ -19,7 +19,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
 from pipeline.text.builtin_corpora import ALPHABET
 from pipeline.text.tokenizer import character_tokenizer
-from tests.training.test_energy_inputs import by_hand
+from tests.training.energy.test_inputs import by_hand
 from training.energy.folder import open_energy_model
 from training.energy.model import EnergyModel
 from training.energy.presets import PRESETS

@@ -18,8 +18,8 @@ from tests.conftest import command, shard_bytes
 from tests.evaluation.conftest import TINY
 from tests.killing import storm, timed
 from tests.training.conftest import mined
-from tests.training.test_energy_inputs import by_hand
-from tests.training.test_energy_model import model_of
+from tests.training.energy.test_inputs import by_hand
+from tests.training.energy.test_model import model_of
 from training.energy.folder import open_energy_model
 
 

@@ -9,8 +9,7 @@ import pytest
 from tests.conftest import Stores
 from tests.killing import kill_after
 from tests.training.conftest import generators, negatives  # noqa: F401
-from tests.training.launching import losses, train, train_command
-from tests.training.test_train_lm import kill_at_step
+from tests.training.launching import kill_at_step, losses, train, train_command
 
 
 class Job(NamedTuple):

@@ -1,12 +1,21 @@
 """The trainers as users start them, and what they log."""
 
 import csv
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from tests.conftest import ROOT, Stores, free_port
 
+PATIENCE = 600  # seconds; a loaded machine is slow, a training that hangs is not waited for forever
 # At a rate at which the rounding of another order of additions stays small over twenty steps.
 SMALLEST = {"train_lm": "transf-nano", "train_energy": "bit-nano --max_lr 1e-3"}
 
@@ -25,7 +34,49 @@ def train_command(
 
 def train(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
     """Runs a training to its end."""
-    return subprocess.run(train_command(*arguments, **options), capture_output=True, text=True, timeout=300)
+    return run_group(train_command(*arguments, **options))
+
+
+def run_group(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end and returns what it said; however this ends, no process of its stays behind."""
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        output, errors = process.communicate(timeout=PATIENCE)
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+@contextmanager
+def started(command: list[str], **options: Any) -> Iterator[subprocess.Popen]:
+    """A command and all that it starts, ranks included: one group of processes, killed when the block ends."""
+    process = subprocess.Popen(command, start_new_session=True, **options)
+    try:
+        yield process
+    finally:
+        members = group(process.pid)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        psutil.wait_procs(members, timeout=10)  # what they had open is free again
+
+
+def group(leader: int) -> list[psutil.Process]:
+    """The processes that a leader started, also those whose parents have gone."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == leader and process.pid != leader:
+                found.append(process)
+    return found
+
+
+def kill_at_step(command: list[str], output: Path, step: int) -> None:
+    """Kills a training and all its processes as soon as the checkpoint of a step is whole."""
+    mark = output / f"checkpoints/step-{step:06d}/whole.json"
+    deadline = time.monotonic() + PATIENCE
+    with started(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not mark.exists():
+            assert process.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def losses(output: Path) -> list[float]:

@@ -1,9 +1,6 @@
-import hashlib
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,16 +14,13 @@ from transformers import AutoModel, GPT2Config, GPT2LMHeadModel
 
 from pipeline import make_windows
 from pipeline.runtime.errors import UserError
-from pipeline.stores.manifest import read_manifest, write_manifest
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import load_tokenizer
 from tests.conftest import ROOT, Stores
 from tests.training.conftest import mined
-from tests.training.launching import losses, train, train_command
-from tests.training.test_energy_inputs import by_hand
-from tests.training.test_train_lm import kill_at_step
+from tests.training.energy.test_inputs import by_hand
+from tests.training.launching import kill_at_step, losses, run_group, train, train_command
 from training import train_energy
-from training.data.checks import fewest_negatives
 from training.data.order import rows_at
 from training.energy.folder import open_energy_model
 from training.energy.inputs import completed
@@ -139,7 +133,7 @@ def test_a_run_killed_on_two_ranks_continues_on_one_as_if_nothing_had_happened(n
     assert torch.allclose(*found, atol=1e-4)
 
 
-class Mixed(NamedTuple):
+class StoreList(NamedTuple):
     """Several stores, as the flags take them."""
 
     path: str
@@ -147,7 +141,7 @@ class Mixed(NamedTuple):
 
 def test_stores_of_both_directions_are_mixed_as_a_plain_loop_over_all_rows_would(negatives, backwards, tmp_path):
     """Two ranks, one negative of a row's one or three."""
-    mixed, output = Mixed(f"{backwards.path},{negatives.valid.path}"), tmp_path / "model"
+    mixed, output = StoreList(f"{backwards.path},{negatives.valid.path}"), tmp_path / "model"
     ended = train_one(Stores(mixed, mixed), output, "--negatives 1 --objective nce --seed 4", ranks=2, stage=0)
     assert ended.returncode == 0, ended.stderr
     rows = pa.concat_tables([backwards.take(range(200)), negatives.valid.take(range(200))])
@@ -229,42 +223,6 @@ def test_bad_input_is_named(negatives, stores, other_vocabulary, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def changed_store(source: Store, folder: Path, change) -> str:
-    """A copy of a store whose first shard was rewritten, with a manifest that believes in it."""
-    shutil.copytree(source.path, folder)
-    manifest = read_manifest(str(folder))
-    path = folder / manifest.shards[0].file
-    pq.write_table(change(pq.read_table(path)), path, write_page_checksum=True)
-    content = path.read_bytes()
-    shard = replace(manifest.shards[0], bytes=len(content), digest=hashlib.sha256(content).hexdigest())
-    write_manifest(str(folder), replace(manifest, shards=[shard, *manifest.shards[1:]]))
-    return str(folder)
-
-
-@pytest.mark.parametrize("name", ["log_p", "positive_log_p"])
-def test_log_probabilities_that_are_no_numbers_are_refused(name, negatives, tmp_path):
-    def spoil(table: pa.Table) -> pa.Table:
-        values = table[name].to_pylist()
-        values[7] = [float("nan")] * 3 if name == "log_p" else float("nan")
-        field = table.schema.field(name)
-        return table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
-
-    spoiled = changed_store(negatives.valid, tmp_path / "spoiled", spoil)
-    with pytest.raises(UserError, match=f"{spoiled}: {name} is nan in one of the rows from 0 on"):
-        train_energy.main(arguments(negatives, tmp_path / "model", valid=spoiled))
-
-
-def test_texts_whose_log_probabilities_nobody_knows_are_fine(negatives, tmp_path):
-    def forget(table: pa.Table) -> pa.Table:
-        for name in ("positive_log_p", "log_p", "log_q"):
-            field = table.schema.field(name)
-            table = table.set_column(table.schema.get_field_index(name), field, pa.nulls(len(table), field.type))
-        return table
-
-    unknown = changed_store(negatives.valid, tmp_path / "unknown", forget)
-    assert fewest_negatives(Store(unknown)) == 3
-
-
 def test_a_damaged_shard_is_named(negatives, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(negatives.train.path, broken)
@@ -283,7 +241,7 @@ def test_fine_tuning_goes_on_from_a_trained_model(negatives, undisturbed, tmp_pa
     output = tmp_path / "model"
     command = train_command(negatives, output, f"--init {undisturbed} --max_lr 1e-9", script="train_energy")
     del command[command.index("--preset") : command.index("--preset") + 2]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    ended = run_group(command)
     assert ended.returncode == 0, ended.stderr
     assert "new: nothing" in ended.stdout
     before, after = (open_energy_model(str(folder)).provenance["loss"] for folder in (undisturbed, output))

@@ -1,8 +1,6 @@
 import json
 import os
 import shutil
-import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +13,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 from pipeline import make_windows
 from pipeline.models.language_model import open_language_model
 from pipeline.runtime.errors import UserError
+from pipeline.stores.manifest import read_record
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import load_tokenizer
-from tests.killing import kill_family
-from tests.training.launching import losses, train, train_command
+from tests.conftest import ROOT
+from tests.training.launching import kill_at_step, losses, run_group, train, train_command
 from training import train_lm
 from training.data.order import rows_at
 from training.language.presets import PRESETS
+from training.train_lm import Sources
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,25 @@ def test_the_losses_are_those_of_a_plain_loop(stores, undisturbed):
     assert losses(undisturbed) == pytest.approx(plain_loop(stores), abs=1e-5)
 
 
+def test_python_trains_as_the_command_line_does_and_the_folder_says_with_what(stores, undisturbed, tmp_path):
+    settings = train_lm.LanguageModelSettings(
+        preset="transf-nano",
+        train=stores.train.path,
+        valid=stores.valid.path,
+        output=str(tmp_path / "model"),
+        max_steps=20,
+        batch_size=24,
+        micro_batch_size=6,
+        deepspeed_config=str(ROOT / "training/zero/stage0.json"),
+    )
+    assert train_lm.train_lm(settings) == 0
+    assert losses(tmp_path / "model") == losses(undisturbed)
+    here, there = (read_record(str(folder)) for folder in (tmp_path / "model", undisturbed))
+    assert here.call == {"stage": "training/train_lm.py", "settings": settings.to_json()}
+    assert there.call["settings"] == settings.to_json() | {"output": str(undisturbed)}
+    assert here.settings == there.settings
+
+
 def test_the_folder_is_a_model_that_knows_where_it_comes_from(stores, undisturbed):
     model = AutoModelForCausalLM.from_pretrained(undisturbed).eval()
     tokenizer = AutoTokenizer.from_pretrained(undisturbed)
@@ -87,18 +106,6 @@ def test_the_same_command_again_has_nothing_to_do_and_other_settings_are_named(s
     assert other.returncode == 2
     assert "max_lr 0.005, now 0.1; seed 0, now 4" in other.stderr.splitlines()[-1]
     assert {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*")} == before
-
-
-def kill_at_step(command: list[str], output: Path, step: int) -> None:
-    """Kills a training and all its processes as soon as the checkpoint of a step is whole."""
-    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    mark = output / f"checkpoints/step-{step:06d}/whole.json"
-    deadline = time.monotonic() + 200
-    while not mark.exists():
-        assert process.poll() is None, "it ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    kill_family(process)
 
 
 def test_a_run_killed_on_two_ranks_continues_on_one_as_if_nothing_had_happened(stores, undisturbed, tmp_path):
@@ -181,7 +188,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_check
     """The loss of the eighth step is spoiled by hand: no real data does it to a sound model at a chosen step."""
     output = tmp_path / "model"
     command = train_command(stores, output, "--save_every 3 --micro_batch_size 24")
-    ended = subprocess.run([command[0], "-c", SPOILED, *command[2:]], capture_output=True, text=True)
+    ended = run_group([command[0], "-c", SPOILED, *command[2:]])
     assert ended.returncode == 1
     rows = ", ".join(map(str, rows_at(7 * 24, 7 * 24 + 5, 3000, 0)))
     assert ended.stderr.splitlines()[-1] == (
@@ -247,13 +254,13 @@ def test_a_model_to_start_from_that_does_not_fit_is_named_by_its_tensor(stores, 
     load_tokenizer(stores.train.path).save(str(wide))
     config = PRESETS["transf-nano"].build(14, 256, None)
     with pytest.raises(UserError, match=r"lm_head.weight is \(14, 64\) there and \(14, 32\) here"):
-        train_lm.build(config, 0, None, open_language_model(str(wide)))
+        train_lm.build(config, 0, Sources(init=open_language_model(str(wide))))
 
 
 def test_a_model_to_start_from_gives_its_weights(undisturbed):
     init = open_language_model(str(undisturbed))
-    started = train_lm.build(PRESETS["transf-nano"].build(14, 256, None), 5, None, init)
-    fresh = train_lm.build(PRESETS["transf-nano"].build(14, 256, None), 5, None, None)
+    started = train_lm.build(PRESETS["transf-nano"].build(14, 256, None), 5, Sources(init=init))
+    fresh = train_lm.build(PRESETS["transf-nano"].build(14, 256, None), 5, Sources())
     state = init.load().state_dict()
     assert all(torch.equal(weight, state[name]) for name, weight in started.state_dict().items())
     assert not torch.equal(fresh.state_dict()["transformer.wte.weight"], state["transformer.wte.weight"])

@@ -6,21 +6,22 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerFast
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
 from pipeline.models.language_model import RIGHT_TO_LEFT, open_language_model
 from pipeline.models.model_folder import ModelFolder, open_model_folder, quiet
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from training.energy.folder import EnergyFolder, open_energy_model
-from training.energy.model import BIT, UNIT, EnergyConfig, EnergyModel, unused_positions
+from training.energy.model import BIT, UNIT, EnergyConfig, EnergyModel, TransformerEnergy, unused_positions
+from training.language.dropout import without_dropout
 
 EMBEDDINGS, POSITIONS = "embeddings.word_embeddings.weight", ("position_embeddings.weight", "wpe.weight")
 MOST_MISSING = 0.01  # of the store's pieces: beyond it, the vocabularies only look alike
 
 
 @dataclass(frozen=True)
-class Start:
+class FirstWeights:
     """Where first weights come from, what they make of the architecture, and with which tokenizer."""
 
     folder: ModelFolder
@@ -46,26 +47,27 @@ class Report:
         return "; ".join(lines + self.remarks)
 
 
-def find_start(init: str, preset: str | None, tokenizer: dict[str, Any]) -> Start:
+def find_first_weights(init: str, preset: str | None, tokenizer: dict[str, Any]) -> FirstWeights:
     """Opens what --init names; where the preset is "encoder" or "decoder", or is not given, it decides on the shape."""
     folder = open_model_folder(init)
     if preset == "encoder":
         return _own_encoder(folder, tokenizer)
     if preset == "decoder":
-        network = no_dropout(open_language_model(init).config)
-        return Start(folder, EnergyConfig(UNIT, folder.config.vocab_size, network, tokenizer["eos_token_id"]))
+        network = without_dropout(open_language_model(init).config, heads=True).to_dict()
+        return FirstWeights(folder, EnergyConfig(UNIT, folder.config.vocab_size, network, tokenizer["eos_token_id"]))
     if isinstance(folder.config, EnergyConfig):
         energy = open_energy_model(init)
-        return Start(energy, None if preset else energy.config, energy.own_tokenizer)
-    return Start(folder)
+        return FirstWeights(energy, None if preset else energy.config, energy.own_tokenizer)
+    return FirstWeights(folder)
 
 
-def _own_encoder(folder: ModelFolder, tokenizer: dict[str, Any]) -> Start:
+def _own_encoder(folder: ModelFolder, tokenizer: dict[str, Any]) -> FirstWeights:
     """Any encoder with the tokenizer that it came with."""
     own = load_own_tokenizer(folder)
-    config = EnergyConfig(BIT, tokenizer["vocabulary_size"], no_dropout(folder.config), own_tokenizer=True)
+    network = without_dropout(folder.config, heads=True).to_dict()
+    config = EnergyConfig(BIT, tokenizer["vocabulary_size"], network, own_tokenizer=True)
     config.separator = own.sep_token or own.eos_token or " "
-    return Start(folder, config, own.backend_tokenizer.to_str())
+    return FirstWeights(folder, config, own.backend_tokenizer.to_str())
 
 
 def load_own_tokenizer(folder: ModelFolder) -> PreTrainedTokenizerFast:
@@ -78,18 +80,9 @@ def load_own_tokenizer(folder: ModelFolder) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def no_dropout(config: PretrainedConfig) -> dict[str, Any]:
-    """A Transformer's configuration as a dictionary, every rate of dropout 0."""
-    found = config.to_dict()
-    rates = [
-        name for name, value in found.items() if isinstance(value, float) and ("dropout" in name or "pdrop" in name)
-    ]
-    return found | dict.fromkeys(rates, 0.0)
-
-
-def start_from(model: EnergyModel, start: Start, encoder: TextEncoder, window: int) -> Report:
+def copy_first_weights(model: EnergyModel, first: FirstWeights, encoder: TextEncoder, window: int) -> Report:
     """Copies what there is into the model; a tensor that does not fit is named."""
-    folder, kind = start.folder, model.config.kind
+    folder, kind = first.folder, model.config.kind
     folder.check_weights()
     if isinstance(folder, EnergyFolder):
         folder.check_fits(window, encoder.description, "the store")
@@ -104,7 +97,13 @@ def start_from(model: EnergyModel, start: Start, encoder: TextEncoder, window: i
     remarks: list[str] = []
     if not model.config.own_tokenizer:
         state, remarks = _as_bert(state, folder, model, encoder)
-    return transplant(state, model.network.transformer, folder.name, "network.transformer.", remarks, model)
+    return transplant(state, transformer_of(model), folder.name, "network.transformer.", remarks, model)
+
+
+def transformer_of(model: EnergyModel) -> PreTrainedModel:
+    """The Transformer inside of a unit or a bit."""
+    assert isinstance(model.network, TransformerEnergy)
+    return model.network.transformer
 
 
 def _from_language_model(model: EnergyModel, name: str, encoder: TextEncoder, window: int) -> Report:
@@ -113,7 +112,7 @@ def _from_language_model(model: EnergyModel, name: str, encoder: TextEncoder, wi
     if lm.direction == RIGHT_TO_LEFT:
         raise UserError(f"--init {name}: it reads right to left, a unit reads left to right")
     state = lm.load().base_model.state_dict()
-    return transplant(state, model.network.transformer, name, "network.transformer.", [], model)
+    return transplant(state, transformer_of(model), name, "network.transformer.", [], model)
 
 
 def _encoder_state(folder: ModelFolder) -> dict[str, Tensor]:
@@ -140,7 +139,7 @@ def _as_bert(
             f"--init {folder.name}: {missing:,} of the store's {encoder.vocabulary_size:,} pieces are not in its "
             f"vocabulary: take --preset encoder, which reads with the encoder's own tokenizer"
         )
-    old, new = state[EMBEDDINGS], model.network.transformer.state_dict()[EMBEDDINGS]
+    old, new = state[EMBEDDINGS], transformer_of(model).state_dict()[EMBEDDINGS]
     if old.shape[1] == new.shape[1]:
         rows = new.clone()
         rows[ids >= 0] = old[ids[ids >= 0]]

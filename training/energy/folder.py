@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from pipeline.models.model_folder import ModelFolder, open_model_folder, quiet
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import load_tokenizer
-from training.energy.inputs import AsTheyAre, Reader, Retokenised
+from training.energy.inputs import PlainReader, Reader, RetokenisingReader
 from training.energy.model import EnergyConfig, EnergyModel
 
 OWN_TOKENIZER = "encoder_tokenizer.json"
@@ -69,9 +69,9 @@ def open_energy_model(name: str) -> EnergyFolder:
 def reader_for(config: EnergyConfig, tokenizer: str, own: str | None) -> Reader:
     """How a model reads windows of the ids that `tokenizer` (a folder) explains."""
     if own is None:
-        return AsTheyAre()
+        return PlainReader()
     separator = str(getattr(config, "separator", ""))
-    return Retokenised(load_tokenizer(tokenizer), Tokenizer.from_str(own), separator, config.positions)
+    return RetokenisingReader(load_tokenizer(tokenizer), Tokenizer.from_str(own), separator, config.positions)
 
 
 def check_length(config: EnergyConfig, window: int, of: str, name: str) -> None:

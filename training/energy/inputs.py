@@ -18,7 +18,7 @@ from pipeline.text.tokenizer import TextEncoder
 
 Ids = NDArray[np.int64]
 COLUMNS = ("tokens", "direction", "context_length", "negatives")
-CACHED = 1 << 17  # windows whose ids under a tokenizer of the model's own are kept
+CACHE_WINDOWS = 1 << 17  # windows whose ids under a tokenizer of the model's own are kept
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Reader(Protocol):
     def read(self, windows: Sequences) -> Sequences: ...
 
 
-class AsTheyAre:
+class PlainReader:
     """For models of the store's own vocabulary."""
 
     cut = 0
@@ -122,7 +122,7 @@ class AsTheyAre:
 
 
 @dataclass
-class Retokenised:
+class RetokenisingReader:
     """For an encoder with a tokenizer of its own: windows become text, the text its ids; what was read is remembered.
 
     An end of document becomes the encoder's own separator. What exceeds the encoder's positions is cut off at the end
@@ -161,6 +161,6 @@ class Retokenised:
         for key in keys:
             self.known.move_to_end(key)
         found = pad([self.known[key] for key in keys])
-        while len(self.known) > CACHED:
+        while len(self.known) > CACHE_WINDOWS:
             self.known.popitem(last=False)
         return Sequences(found.ids.reshape(*shape, -1), found.lengths.reshape(shape))

@@ -164,7 +164,12 @@ class Bidirectional(TransformerEnergy):
         return self.energy(self.states(ids, mask)[:, 0]).squeeze(1)
 
 
-NETWORKS: dict[str, Any] = {LINEAR: BagOfTokens, BILSTM: BidirectionalLSTM, UNIT: Causal, BIT: Bidirectional}
+NETWORKS: dict[str, type[BagOfTokens | BidirectionalLSTM | TransformerEnergy]] = {
+    LINEAR: BagOfTokens,
+    BILSTM: BidirectionalLSTM,
+    UNIT: Causal,
+    BIT: Bidirectional,
+}
 
 
 def mean_over_positions(states: Tensor, mask: Tensor | None) -> Tensor:

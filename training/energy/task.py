@@ -1,11 +1,11 @@
-"""Telling real windows from generated ones: the conditional noise-contrastive objective that energy models learn by."""
+"""Real windows against generated ones: the conditional noise-contrastive objective that energy models learn by."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipeline.text.tokenizer import TextEncoder
 from training.data.mixture import Mixture
@@ -35,7 +35,7 @@ class NoiseContrast:
 
     noun = "energy model"
     columns = COLUMNS
-    measure = "loss"
+    criterion = "loss"
 
     def tokens(self, rows: int) -> int:
         window = self.train.stores[0].manifest.settings.get("window") or 160
@@ -51,7 +51,7 @@ class NoiseContrast:
         }
         return batch | ({"lengths": torch.from_numpy(found.lengths)} if found.padded else {})
 
-    def energies(self, network: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def energies(self, network: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Of real windows, (rows,), and of their negatives, (rows, K): all through the model at once."""
         ids, mask = batch["input_ids"].flatten(0, 1), None
         if "lengths" in batch:
@@ -61,10 +61,10 @@ class NoiseContrast:
         found = network(ids, mask).view(len(batch["input_ids"]), -1)
         return found[:, 0], found[:, 1:]
 
-    def loss(self, network: Any, batch: dict[str, Tensor]) -> Tensor:
+    def loss(self, network: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         return OBJECTIVES[self.objective](*self.energies(network, batch)).mean()
 
-    def sums(self, network: Any, batch: dict[str, Tensor], weights: Tensor) -> Tensor:
+    def sums(self, network: nn.Module, batch: dict[str, Tensor], weights: Tensor) -> Tensor:
         positive, negatives = (energies.double() for energies in self.energies(network, batch))
         weights = weights.double()
         right = ((positive < 0).double() + (negatives >= 0).double().mean(1)) / 2  # both classes count equally
@@ -75,7 +75,7 @@ class NoiseContrast:
             columns += [right * here, here]
         return torch.stack([(column * weights).sum() for column in columns])
 
-    def measured(self, sums: list[float]) -> dict[str, float]:
+    def measure(self, sums: list[float]) -> dict[str, float]:
         loss, right, ranked, rows, *by_length = sums
         found = {"loss": loss / rows, "accuracy": right / rows, "ranked": ranked / rows}
         for place, length in enumerate(self.context_lengths):
@@ -83,21 +83,21 @@ class NoiseContrast:
                 found[f"accuracy_{length}"] = by_length[2 * place] / by_length[2 * place + 1]
         return found
 
-    def described(self, measured: dict[str, float]) -> str:
-        parts = [f"loss {measured['loss']:.4f}, accuracy {measured['accuracy']:.2%}"]
+    def describe(self, measures: dict[str, float]) -> str:
+        parts = [f"loss {measures['loss']:.4f}, accuracy {measures['accuracy']:.2%}"]
         if len(self.context_lengths) > 1:
             by_length = [
-                f"{length}: {measured[f'accuracy_{length}']:.2%}"
+                f"{length}: {measures[f'accuracy_{length}']:.2%}"
                 for length in self.context_lengths
-                if f"accuracy_{length}" in measured
+                if f"accuracy_{length}" in measures
             ]
             parts.append(f"({', '.join(by_length[:6])})")
         return " ".join(parts)
 
-    def shown(self, loss: float) -> dict[str, float]:
+    def progress(self, loss: float) -> dict[str, float]:
         return {"loss": loss}
 
-    def closing(self) -> dict[str, str]:
+    def summary(self) -> dict[str, str]:
         found = {"padding": f"{self.wasted / max(1, self.positions):.2%} of the positions that were computed"}
         if self.reader.cut:
             found["cut"] = f"{self.reader.cut:,} windows were longer than the encoder's positions, and lost their ends"

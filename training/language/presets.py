@@ -13,6 +13,7 @@ from transformers import GPT2Config, PretrainedConfig
 from pipeline.models.conv_lm import ConvConfig
 from pipeline.models.residual_lm import RalmConfig
 from pipeline.runtime.errors import UserError
+from training.language.dropout import without_dropout
 from training.loop.recipe import Recipe
 
 POSITIONS = 256
@@ -51,7 +52,9 @@ def gpt2(layers: int, width: int, heads: int, inner: int | None = None) -> Build
             n_inner=inner,
             bos_token_id=None,  # the store's tokenizer decides
             eos_token_id=None,
-            **no_dropout("gpt2"),
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
         )
 
     return build
@@ -68,12 +71,7 @@ def ralm(vocabulary: int, positions: int, base: PretrainedConfig | None = None) 
     """A second network of the same shape as its frozen base model."""
     if base is None:
         raise UserError("--base: a ralm corrects a frozen language model: name its folder")
-    shape = base.to_dict()
-    return RalmConfig(base=shape, residual=shape | no_dropout(base.model_type))
-
-
-def no_dropout(model_type: str) -> dict[str, float]:
-    return {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0} if model_type == "gpt2" else {}
+    return RalmConfig(base=base.to_dict(), residual=without_dropout(base).to_dict())
 
 
 PRESETS = {

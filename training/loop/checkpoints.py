@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import Obstructed
@@ -134,8 +133,10 @@ def _read_mark(output: str, name: str) -> Mark | None:
     path = os.path.join(folder_of(output, name), MARK)
     if not re.fullmatch(r"step-\d+", name) or not os.path.isfile(path):
         return None
-    content: dict[str, Any] = json.loads(files.read(path))
-    return Mark(**content)
+    try:
+        return Mark(**json.loads(files.read(path)))
+    except (ValueError, TypeError):  # spoiled: what it stands for cannot be trusted either
+        return None
 
 
 def _umask() -> int:

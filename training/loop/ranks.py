@@ -4,7 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]
@@ -17,7 +17,7 @@ T = TypeVar("T")
 RANK, RANKS, LOCAL_RANKS = "RANK", "WORLD_SIZE", "LOCAL_SIZE"
 
 
-class SaidByFirst(UserError):
+class FirstRankError(UserError):
     """What the first process found wrong, in the others."""
 
 
@@ -41,7 +41,7 @@ def device() -> torch.device:
 
 
 def start() -> None:
-    """Joins the processes of this run; DeepSpeed is imported here, and told about the machine before it looks."""
+    """Joins the processes of this run; DeepSpeed is imported here, and learns about the machine before it looks."""
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")  # DeepSpeed's to mend
     if not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -62,8 +62,8 @@ def start() -> None:
     deepspeed.init_distributed(verbose=False)
 
 
-def first_does(work: Callable[[], T]) -> T | None:
-    """The first process does the work while the others wait; its UserError is everybody's."""
+def first_does(work: Callable[[], T]) -> T:
+    """What the work returns that the first process does while the others wait; its UserError is everybody's."""
     outcome: list[T | UserError | None] = [None]
     if is_first():
         try:
@@ -73,8 +73,8 @@ def first_does(work: Callable[[], T]) -> T | None:
     if ranks() > 1:
         torch.distributed.broadcast_object_list(outcome, src=0)
     if isinstance(outcome[0], UserError):
-        raise outcome[0] if is_first() else SaidByFirst(str(outcome[0]))
-    return outcome[0]
+        raise outcome[0] if is_first() else FirstRankError(str(outcome[0]))
+    return cast(T, outcome[0])
 
 
 def wait() -> None:
@@ -85,12 +85,12 @@ def wait() -> None:
 def exit_all_with(main: Callable[[], int | None]) -> None:
     """As `exit_with`; what every process finds wrong is said by the first one alone."""
 
-    def told_once() -> int | None:
+    def say_once() -> int | None:
         try:
             return main()
         except UserError as error:
-            if not is_first() and (isinstance(error, SaidByFirst) or not torch.distributed.is_initialized()):
+            if not is_first() and (isinstance(error, FirstRankError) or not torch.distributed.is_initialized()):
                 sys.exit(2)
             raise
 
-    exit_with(told_once)
+    exit_with(say_once)

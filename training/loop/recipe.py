@@ -1,14 +1,15 @@
 """Recipes: how long, how fast and in what batches a model is trained, and the learning rate at every step."""
 
-import argparse
 import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.settings import Settings, setting
 
 COSINE, INVERSE_SQUARE_ROOT = "cosine", "inverse_square_root"
 SCHEDULES = (COSINE, INVERSE_SQUARE_ROOT)
+GROUP = "the recipe (default: the preset's)"
 
 
 @dataclass(frozen=True)
@@ -34,35 +35,35 @@ class Recipe:
         return self.max_lr * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
-def add_recipe_options(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RecipeSettings(Settings):
     """A flag for every hyper-parameter; what is not given stays as the preset has it."""
-    group = parser.add_argument_group("the recipe (default: the preset's)")
-    group.add_argument("--max_steps", type=int, metavar="N", help="steps in all, one batch each")
-    group.add_argument("--batch_size", type=int, metavar="N", help="windows in a step, all ranks together")
-    group.add_argument("--max_lr", type=float, metavar="LR", help="the learning rate after warm-up")
-    group.add_argument("--warmup_steps", type=int, metavar="N", help="steps until then")
-    group.add_argument("--schedule", choices=SCHEDULES, help="what follows: cosine to zero at --max_steps, or 1/sqrt")
-    group.add_argument("--max_grad_norm", type=float, metavar="NORM", help="gradients are clipped to it")
+
+    max_steps: int | None = setting(None, help="steps in all, one batch each", metavar="N", group=GROUP, least=1)
+    batch_size: int | None = setting(
+        None, help="windows in a step, all ranks together", metavar="N", group=GROUP, least=1
+    )
+    max_lr: float | None = setting(None, help="the learning rate after warm-up", metavar="LR", group=GROUP)
+    warmup_steps: int | None = setting(None, help="steps until then", metavar="N", group=GROUP, least=0)
+    schedule: str | None = setting(
+        None, help="what follows: cosine to zero at --max_steps, or 1/sqrt", choices=SCHEDULES, group=GROUP
+    )
+    max_grad_norm: float | None = setting(None, help="gradients are clipped to it", metavar="NORM", group=GROUP)
+
+    def check(self) -> None:
+        super().check()
+        for name, value in (("max_lr", self.max_lr), ("max_grad_norm", self.max_grad_norm)):
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise UserError(f"--{name} {value}: a number above 0")
 
 
-def chosen_recipe(recipe: Recipe, options: argparse.Namespace) -> Recipe:
-    """A preset's recipe with what the command line says otherwise.
+def choose_recipe(recipe: Recipe, settings: RecipeSettings) -> Recipe:
+    """A preset's recipe with what the settings say otherwise.
 
     A shorter run than the preset's keeps its proportions: the warm-up shrinks with the steps.
     """
-    given: dict[str, Any] = {
-        field.name: getattr(options, field.name)
-        for field in fields(Recipe)
-        if getattr(options, field.name, None) is not None
-    }
-    if "max_steps" in given and "warmup_steps" not in given:
-        given["warmup_steps"] = min(recipe.warmup_steps, max(1, given["max_steps"] // 10))
-    chosen = replace(recipe, **given)
-    for name, least in (("max_steps", 1), ("batch_size", 1), ("warmup_steps", 0)):
-        if getattr(chosen, name) < least:
-            raise UserError(f"--{name} {getattr(chosen, name)}: at least {least}")
-    for name in ("max_lr", "max_grad_norm"):
-        value = getattr(chosen, name)
-        if not (value > 0 and math.isfinite(value)):
-            raise UserError(f"--{name} {value}: a number above 0")
-    return chosen
+    names = [field.name for field in fields(RecipeSettings)]
+    given: dict[str, Any] = {name: getattr(settings, name) for name in names if getattr(settings, name) is not None}
+    if settings.max_steps is not None and settings.warmup_steps is None:
+        given["warmup_steps"] = min(recipe.warmup_steps, max(1, settings.max_steps // 10))
+    return replace(recipe, **given)

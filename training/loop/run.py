@@ -1,120 +1,133 @@
-"""What every training command shares: its flags, its output folder, and a run from beginning to end."""
+"""What every training command shares: its settings, its output folder, and a run from beginning to end."""
 
-import argparse
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
 
 from transformers import PretrainedConfig, PreTrainedModel
 
 from pipeline.runtime import files
 from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.lock import writing
 from pipeline.runtime.provenance import code_version
+from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.stores.manifest import Manifest, Record, read_record, write_record
-from pipeline.stores.writer import differences
+from pipeline.stores.writer import OutputFolder
 from training.loop import checkpoints, ranks
-from training.loop.recipe import Recipe, add_recipe_options
-from training.loop.trainer import PRECISIONS, NotFinite, Plan, Task, Trainer, read_deepspeed_config
+from training.loop.recipe import Recipe, RecipeSettings
+from training.loop.trainer import PRECISIONS, NotFinite, Task, Trainer, TrainingPlan, read_deepspeed_config
 
-ZERO = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "zero")
+ZERO_1 = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "zero", "stage1.json")
+AUTO, NEVER, MUST = "auto", "never", "must"
+MODEL, HOW = "the model", "how it runs"  # groups of flags
 
 
-def add_run_options(parser: Parser) -> None:
-    """The flags of output, recipe and machine."""
-    output = parser.add_argument_group("output")
-    output.add_argument("--output", required=True, metavar="DIR", help="the model's folder")
-    output.add_argument(
-        "--resume",
-        choices=("auto", "never", "must"),
-        default="auto",
-        help="auto: continue from the output's checkpoint if there is one (default); never: start over; must: or fail",
-    )
-    add_recipe_options(parser)
-    run = parser.add_argument_group("how it runs")
-    run.add_argument(
-        "--deepspeed_config",
-        default=os.path.join(ZERO, "stage1.json"),
-        metavar="FILE",
+@dataclass(frozen=True, kw_only=True)
+class MachineSettings(Settings):
+    """How a training runs on the machines at hand."""
+
+    deepspeed_config: str | None = setting(
+        None,
         help="training/zero has one for each ZeRO stage, and two that offload to the CPU (default: stage1.json)",
+        metavar="FILE",
+        group=HOW,
     )
-    run.add_argument(
-        "--precision", choices=PRECISIONS, help="of the network (default: the recipe's on GPUs, else fp32)"
+    precision: str | None = setting(
+        None, help="of the network (default: the recipe's on GPUs, else fp32)", choices=PRECISIONS, group=HOW
     )
-    run.add_argument("--micro_batch_size", type=int, metavar="N", help="rows at once on a rank (default: what fits)")
-    run.add_argument(
-        "--gradient_checkpointing", action="store_true", help="compute activations twice instead of keeping them"
+    micro_batch_size: int | None = setting(
+        None, help="rows at once on a rank (default: what fits)", metavar="N", group=HOW, least=1
     )
-    run.add_argument(
-        "--validate_every", type=int, metavar="N", help="steps between validations (default: a tenth, at most 1000)"
+    gradient_checkpointing: bool = setting(False, help="compute activations twice instead of keeping them", group=HOW)
+    validate_every: int | None = setting(
+        None, help="steps between validations (default: a tenth, at most 1000)", metavar="N", group=HOW, least=1
     )
-    run.add_argument(
-        "--save_every", type=int, metavar="N", help="steps between checkpoints (default: as --validate_every)"
+    save_every: int | None = setting(
+        None, help="steps between checkpoints (default: as --validate_every)", metavar="N", group=HOW, least=1
     )
-    run.add_argument("--valid_windows", type=int, default=1024, metavar="N", help="to validate on (default: 1024)")
-    run.add_argument(
-        "--patience", type=int, metavar="N", help="stop after N validations without a better one (default: never)"
+    valid_windows: int = setting(1024, help="to validate on (default: 1024)", metavar="N", group=HOW, least=1)
+    patience: int | None = setting(
+        None, help="stop after N validations without a better one (default: never)", metavar="N", group=HOW, least=1
     )
-    run.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # what the deepspeed launcher passes
 
 
-def check_run_options(options: argparse.Namespace) -> None:
-    for flag in ("micro_batch_size", "validate_every", "save_every", "valid_windows", "patience"):
-        if getattr(options, flag) is not None and getattr(options, flag) < 1:
-            raise UserError(f"--{flag} {getattr(options, flag)}: at least 1")
-    if not 0 <= options.seed < 2**63:
-        raise UserError(f"--seed {options.seed}: between 0 and 2^63 - 1")
-    if not files.is_local(options.output):
-        raise UserError(f"--output {options.output}: checkpoints need a local or mounted folder")
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(RecipeSettings, MachineSettings):
+    """What every training has: a seed, an output folder, a recipe, and a machine that it runs on."""
+
+    seed: int = setting(0, help="of the first weights and of the data's order (default: 0)", group=MODEL)
+    output: str = setting(help="the model's folder", metavar="DIR", group="output")
+    resume: str = setting(
+        AUTO,
+        help="auto: continue from the output's checkpoint if there is one (default); never: start over; must: or fail",
+        choices=(AUTO, NEVER, MUST),
+        group="output",
+    )
+
+    def check(self) -> None:
+        super().check()
+        if not 0 <= self.seed < 2**63:
+            raise UserError(f"--seed {self.seed}: between 0 and 2^63 - 1")
+        if not files.is_local(self.output):
+            raise UserError(f"--output {self.output}: checkpoints need a local or mounted folder")
 
 
-def make_plan(options: argparse.Namespace, recipe: Recipe, rows_at_once: int) -> Plan:
-    """How to train: the recipe, and what the flags say of this machine."""
+R = TypeVar("R", bound=RunSettings)
+
+
+def read_run_settings(cls: type[R], arguments: Sequence[str], about: str | None) -> R:
+    """A training's settings from its command line, without what the deepspeed launcher adds to it."""
+    launcher = Parser(add_help=False)
+    launcher.add_argument("--local_rank", type=int)
+    return read_settings(cls, launcher.parse_known_args(list(arguments))[1], about)
+
+
+def make_plan(settings: RunSettings, recipe: Recipe, rows_at_once: int) -> TrainingPlan:
+    """How to train: the recipe, and what the settings say of this machine."""
     if recipe.batch_size % ranks.ranks():
         raise UserError(f"--batch_size {recipe.batch_size}: {ranks.ranks()} ranks cannot share it evenly")
-    every = options.validate_every or min(1000, max(1, recipe.max_steps // 10))
+    every = settings.validate_every or min(1000, max(1, recipe.max_steps // 10))
     mixed = recipe.mixed_precision and ranks.device().type != "cpu"
-    plan = Plan(
-        output=options.output,
+    plan = TrainingPlan(
+        output=settings.output,
         recipe=recipe,
-        seed=options.seed,
-        precision=options.precision or ("fp16" if mixed else "fp32"),
-        micro_batch_size=options.micro_batch_size or max(1, rows_at_once),
+        seed=settings.seed,
+        precision=settings.precision or ("fp16" if mixed else "fp32"),
+        micro_batch_size=settings.micro_batch_size or max(1, rows_at_once),
         validate_every=every,
-        save_every=options.save_every or every,
-        valid_rows=options.valid_windows,
-        deepspeed=read_deepspeed_config(options.deepspeed_config),
-        patience=options.patience,
+        save_every=settings.save_every or every,
+        valid_rows=settings.valid_windows,
+        deepspeed=read_deepspeed_config(settings.deepspeed_config or ZERO_1),
+        patience=settings.patience,
     )
     if plan.precision == "bf16" and plan.stage == 0:
         raise UserError("--precision bf16: DeepSpeed's ZeRO stage 0 keeps no fp32 weights beside them: take stage 1")
     return plan
 
 
-def settings_of(plan: Plan, config: PretrainedConfig, more: dict[str, Any]) -> dict[str, Any]:
+def identity_of(plan: TrainingPlan, config: PretrainedConfig, subject: dict[str, Any]) -> dict[str, Any]:
     """Everything that the loss curve depends on: a run is continued only if all of it is the same."""
     recipe = asdict(plan.recipe)
     for machine in ("rows_at_once", "mixed_precision"):  # the one changes nothing, the other is in the precision
         del recipe[machine]
-    settings = recipe | {
+    identity = recipe | {
         "seed": plan.seed,
         "architecture": config.to_diff_dict(),
         "precision": plan.precision,
         "deepspeed_config": plan.deepspeed,
     }
     if plan.patience is not None:
-        settings |= {"patience": plan.patience, "validate_every": plan.validate_every, "valid_rows": plan.valid_rows}
-    return dict(json.loads(json.dumps(settings | more)))
+        identity |= {"patience": plan.patience, "validate_every": plan.validate_every, "valid_rows": plan.valid_rows}
+    return dict(json.loads(json.dumps(identity | subject)))
 
 
-def provenance_of(settings: dict[str, Any], names: Sequence[str], model: PreTrainedModel) -> dict[str, Any]:
+def provenance_of(identity: dict[str, Any], names: Sequence[str], model: PreTrainedModel) -> dict[str, Any]:
     """What the model's folder says of its making, from which tables are labelled later."""
-    return {name: settings.get(name) for name in names} | {
+    return {name: identity.get(name) for name in names} | {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "code_version": code_version(),
     }
@@ -136,13 +149,14 @@ def checkpoint_activations(model: PreTrainedModel, wanted: bool) -> None:
         ) from None
 
 
-def run(options: argparse.Namespace, record: Record, plan: Plan, make_task: Callable[[], Task]) -> int:
+def run(settings: RunSettings, record: Record, plan: TrainingPlan, make_task: Callable[[], Task]) -> int:
     """Trains from the last whole checkpoint, or from the start, to the end; an exit code."""
-    with writing(options.output) if ranks.is_first() else nullcontext():
-        if ranks.first_does(lambda: prepare_output(options, record)):
+    folder = OutputFolder(settings.output, record)
+    with folder.held() if ranks.is_first() else nullcontext():
+        if ranks.first_does(lambda: prepare_output(folder, settings.resume)):
             return 0
         task = make_task()
-        checkpoint_activations(task.model, options.gradient_checkpointing)
+        checkpoint_activations(task.model, settings.gradient_checkpointing)
         trained = sum(parameter.numel() for parameter in task.model.parameters() if parameter.requires_grad)
         trainer = Trainer(task, plan)
         describe_start(trainer, trained)
@@ -156,24 +170,19 @@ def run(options: argparse.Namespace, record: Record, plan: Plan, make_task: Call
     return 0
 
 
-def prepare_output(options: argparse.Namespace, record: Record) -> bool:
+def prepare_output(folder: OutputFolder, resume: str) -> bool:
     """Decides whether to start, to continue, or that there is nothing to do (True)."""
-    output, there = options.output, read_record(options.output)
-    if there is None and (strange := [name for name in files.names_in(output) if not name.endswith(".tmp")]):
-        raise UserError(f"--output {output}: there is something else in this folder ({strange[0]}): choose another one")
-    if options.resume == "never":
+    output = folder.output
+    way_out = "give the same ones, choose another folder, or start over with --resume never"
+    folder.check_owner(read_record(output), resume == NEVER, way_out)
+    if resume == NEVER:
         checkpoints.start_over(output)
-    elif there is not None and there.settings != record.settings:
-        raise UserError(
-            f"--output {output}: begun with other settings ({differences(there.settings, record.settings)}): give the "
-            f"same ones, choose another folder, or start over with --resume never"
-        )
     elif checkpoints.is_finished(output):
         print(f"{output}: trained before, nothing to do")
         return True
-    if options.resume == "must" and checkpoints.newest(output) is None:
+    if resume == MUST and checkpoints.newest(output) is None:
         raise UserError(f"--resume must: there is no checkpoint in {output}")
-    write_record(output, record)
+    write_record(output, folder.record)
     return False
 
 
@@ -192,8 +201,8 @@ def describe_end(trainer: Trainer) -> None:
     if ranks.is_first():
         task = trainer.task
         lines = {
-            task.measure: f"{trainer.best_value:.3f} on {task.valid.path}, at step {trainer.best_step:,}",
-            **task.closing(),
+            task.criterion: f"{trainer.best_value:.3f} on {task.valid.path}, at step {trainer.best_step:,}",
+            **task.summary(),
             "curves": f"tensorboard --logdir {trainer.plan.output}/logs, or {trainer.plan.output}/logs/csv",
         }
         print(f"{task.noun} {trainer.plan.output}")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm
 from transformers import PreTrainedModel
@@ -28,7 +28,7 @@ from training.loop.recipe import Recipe
 Places = NDArray[np.int64]
 
 PRECISIONS = ("fp32", "bf16", "fp16")
-OWNED = {  # what a DeepSpeed configuration leaves to our flags
+FLAGS_OF = {  # what a DeepSpeed configuration leaves to our flags
     "train_batch_size": "--batch_size",
     "train_micro_batch_size_per_gpu": "--micro_batch_size",
     "gradient_accumulation_steps": "--batch_size and --micro_batch_size",
@@ -65,7 +65,7 @@ class Task(Protocol):
         """The columns that it reads."""
 
     @property
-    def measure(self) -> str:
+    def criterion(self) -> str:
         """What validation measures; lower is better."""
 
     def tensors(self, rows: pa.Table, places: Places) -> dict[str, Tensor]:
@@ -75,22 +75,22 @@ class Task(Protocol):
         drawn from: the same on any number of ranks, another one in the next epoch.
         """
 
-    def loss(self, network: Any, batch: dict[str, Tensor]) -> Tensor:
+    def loss(self, network: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         """The mean loss of a micro-batch."""
 
-    def sums(self, network: Any, batch: dict[str, Tensor], weights: Tensor) -> Tensor:
+    def sums(self, network: nn.Module, batch: dict[str, Tensor], weights: Tensor) -> Tensor:
         """What validation adds up over rows, each counted `weights` times."""
 
-    def measured(self, sums: list[float]) -> dict[str, float]:
-        """The measurements that the sums give, `measure` among them."""
+    def measure(self, sums: list[float]) -> dict[str, float]:
+        """The measurements that the sums give, `criterion` among them."""
 
-    def described(self, measured: dict[str, float]) -> str:
+    def describe(self, measures: dict[str, float]) -> str:
         """The measurements that a reader of the terminal wants to see."""
 
-    def shown(self, loss: float) -> dict[str, float]:
+    def progress(self, loss: float) -> dict[str, float]:
         """What the progress bar shows of a training loss."""
 
-    def closing(self) -> dict[str, str]:
+    def summary(self) -> dict[str, str]:
         """What else a finished run has to say."""
 
     def tokens(self, rows: int) -> int:
@@ -101,7 +101,7 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """How a task is trained, and where to."""
 
     output: str
@@ -127,7 +127,7 @@ class NotFinite(Exception):
 class Trainer:
     """One run: `train()` takes it from its last whole checkpoint, or from the start, to its end."""
 
-    def __init__(self, task: Task, plan: Plan):
+    def __init__(self, task: Task, plan: TrainingPlan):
         import deepspeed
 
         self.task, self.plan = task, plan
@@ -233,7 +233,7 @@ class Trainer:
         bar.set_postfix(self._shown(values[-1], bar), refresh=False)
 
     def _shown(self, loss: float, bar: tqdm) -> dict[str, str]:
-        shown = {name: f"{value:.3f}" for name, value in self.task.shown(loss).items()}
+        shown = {name: f"{value:.3f}" for name, value in self.task.progress(loss).items()}
         if self.best_value is not None:
             shown["best"] = f"{self.best_value:.3f}"
         rate = bar.format_dict["rate"]
@@ -262,19 +262,19 @@ class Trainer:
     def _validate(self, bar: tqdm) -> None:
         """Measures the model on the first rows of the validation store, and keeps it if it is the best so far."""
         self.engine.eval()
-        measured = self.task.measured(self._valid_sums(bar))
-        value = measured[self.task.measure]
+        measures = self.task.measure(self._valid_sums(bar))
+        value = measures[self.task.criterion]
         if not math.isfinite(value):
-            raise NotFinite(self._obituary(self.step - 1, f"after it the {self.task.measure} is {value}"))
-        self.log.write({f"valid/{name}": number for name, number in measured.items()}, self.step)
+            raise NotFinite(self._obituary(self.step - 1, f"after it the {self.task.criterion} is {value}"))
+        self.log.write({f"valid/{name}": number for name, number in measures.items()}, self.step)
         better = self.best_value is None or value < self.best_value
         if ranks.is_first():
             remark = ", the best so far" if better else ""
-            bar.write(f"step {self.step:,}: {self.task.described(measured)} on {self.task.valid.path}{remark}")
+            bar.write(f"step {self.step:,}: {self.task.describe(measures)} on {self.task.valid.path}{remark}")
         if better:
             self.best_step, self.best_value = self.step, value
             state = self._whole_weights()
-            notes = {"step": self.step, "valid": self.task.valid.path} | measured
+            notes = {"step": self.step, "valid": self.task.valid.path} | measures
 
             def write(folder: str) -> None:
                 with quiet():
@@ -328,7 +328,7 @@ class Trainer:
         ranks.first_does(lambda: checkpoints.keep_only(self.plan.output, mark))
         if not universal:
             return checkpoints.name_of(mark.step)
-        return ranks.first_does(lambda: checkpoints.as_universal(self.plan.output, mark)) or ""
+        return ranks.first_does(lambda: checkpoints.as_universal(self.plan.output, mark))
 
     def _load(self, name: str) -> None:
         folder = checkpoints.folder_of(self.plan.output)
@@ -366,13 +366,13 @@ def read_deepspeed_config(path: str) -> dict[str, Any]:
         raise UserError(f"--deepspeed_config {path}: it cannot be read ({error})") from None
     if not isinstance(config, dict):
         raise UserError(f"--deepspeed_config {path}: not a JSON object")
-    for name, flag in OWNED.items():
+    for name, flag in FLAGS_OF.items():
         if config.get(name, "auto") != "auto":
             raise UserError(f"--deepspeed_config {path}: {name} is set with {flag}, remove it from the file")
-    return {name: value for name, value in config.items() if name not in OWNED}
+    return {name: value for name, value in config.items() if name not in FLAGS_OF}
 
 
-def engine_config(plan: Plan, micro: int, count: int, universal: bool) -> dict[str, Any]:
+def engine_config(plan: TrainingPlan, micro: int, count: int, universal: bool) -> dict[str, Any]:
     """The whole configuration that DeepSpeed gets: the user's file and what our flags say."""
     return plan.deepspeed | {
         "train_batch_size": plan.recipe.batch_size,

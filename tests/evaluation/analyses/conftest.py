@@ -13,7 +13,7 @@ from evaluation import sample_joint
 from pipeline.models.model_folder import quiet
 from pipeline.text.builtin_corpora import ALPHABET
 from pipeline.text.tokenizer import character_tokenizer
-from tests.training.test_energy_model import model_of
+from tests.training.energy.test_model import model_of
 
 KINDS = ("linear", "bilstm-tiny", "unit-nano", "bit-nano")
 

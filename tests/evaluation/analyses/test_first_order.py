@@ -12,7 +12,7 @@ from evaluation.analyses.first_order import (
     replaced,
 )
 from tests.evaluation.analyses.conftest import KINDS
-from tests.training.test_energy_model import model_of
+from tests.training.energy.test_model import model_of
 
 SIZE = 14
 WINDOW = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5], np.int32)

@@ -13,7 +13,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.text.builtin_corpora import ALPHABET
 from pipeline.text.tokenizer import character_tokenizer
 from tests.evaluation.analyses.conftest import KINDS
-from tests.training.test_energy_inputs import by_hand
+from tests.training.energy.test_inputs import by_hand
 from training.energy.folder import open_energy_model
 
 

@@ -7,7 +7,7 @@ import torch
 from evaluation.analyses import random_text
 from evaluation.analyses.random_text import texts_of
 from pipeline.runtime.errors import UserError
-from tests.training.test_energy_inputs import by_hand
+from tests.training.energy.test_inputs import by_hand
 from training.energy.folder import open_energy_model
 
 

@@ -11,7 +11,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.text.tokenizer import load_tokenizer
 from tests.training.launching import losses, train
 from training import train_lm
-from training.language.task import IGNORED, MaskedModelling
+from training.language.task import NO_TARGET, MaskedModelling
 from training.train_lm import masked_config
 
 START, MASK = 14, 15
@@ -31,15 +31,15 @@ def test_fifteen_percent_are_to_be_told_most_of_them_hidden(stores, task):
     batch = task.tensors(rows, np.arange(3000))
     inputs, targets = batch["input_ids"], batch["targets"]
     assert (inputs[:, 0] == START).all()
-    assert (targets[:, 0] == IGNORED).all()
-    told = targets[:, 1:] != IGNORED
-    assert (told.sum(1) == 2).all()  # of 13 tokens
-    assert torch.equal(targets[:, 1:][told], windows[told])
-    assert torch.equal(inputs[:, 1:][~told], windows[~told])
-    shown, truth = inputs[:, 1:][told], windows[told]
+    assert (targets[:, 0] == NO_TARGET).all()
+    hidden = targets[:, 1:] != NO_TARGET
+    assert (hidden.sum(1) == 2).all()  # of 13 tokens
+    assert torch.equal(targets[:, 1:][hidden], windows[hidden])
+    assert torch.equal(inputs[:, 1:][~hidden], windows[~hidden])
+    shown, truth = inputs[:, 1:][hidden], windows[hidden]
     assert (shown == MASK).double().mean().item() == pytest.approx(0.8, abs=0.02)
     assert (shown == truth).double().mean().item() == pytest.approx(0.1 + 0.1 / 14, abs=0.02)
-    assert told.double().mean(0).sub(2 / 13).abs().max() < 0.03  # every place is as likely
+    assert hidden.double().mean(0).sub(2 / 13).abs().max() < 0.03  # every place is as likely
     random = shown[(shown != MASK) & (shown != truth)]
     assert set(random.tolist()) == set(range(14))
 
@@ -57,12 +57,12 @@ def test_what_is_hidden_depends_on_the_place_alone_and_changes_with_the_epoch(st
 def test_the_loss_is_that_of_the_hidden_tokens(stores, task):
     batch = task.tensors(stores.valid.take(range(10)), np.arange(10))
     logits = task.model(batch["input_ids"]).logits
-    told = batch["targets"] != IGNORED
-    expected = F.cross_entropy(logits[told], batch["targets"][told])
+    hidden = batch["targets"] != NO_TARGET
+    expected = F.cross_entropy(logits[hidden], batch["targets"][hidden])
     assert torch.allclose(task.loss(task.model, batch), expected)
     sums = task.sums(task.model, batch, torch.tensor([1.0] * 4 + [0.0] * 6))
-    first = F.cross_entropy(logits[:4][told[:4]], batch["targets"][:4][told[:4]])
-    assert task.measured(sums.tolist())["loss"] == pytest.approx(first.item(), abs=1e-6)
+    first = F.cross_entropy(logits[:4][hidden[:4]], batch["targets"][:4][hidden[:4]])
+    assert task.measure(sums.tolist())["loss"] == pytest.approx(first.item(), abs=1e-6)
 
 
 def test_a_run_on_two_ranks_is_that_of_one_and_its_folder_no_generator(stores, tmp_path):

@@ -1,9 +1,7 @@
 import numpy as np
-import pyarrow as pa
 import pytest
 from scipy import stats
 
-from training.data.loader import Loader
 from training.data.order import BLOCK, SPAN, rows_at
 
 
@@ -33,13 +31,3 @@ def test_the_rows_of_a_batch_come_from_all_over_the_store():
     parts = [rows_at(start, start + batch, total, seed=0) * 10 // total for start in range(0, total, batch)]
     assert np.mean([len(np.unique(part)) for part in parts]) > 8
     assert stats.chisquare(np.bincount(np.concatenate(parts), minlength=10)).pvalue > 0.01
-
-
-def test_ranks_share_a_batch_and_a_later_start_continues_it(stores):
-    store = stores.train
-    alone = [batch["tokens"].to_pylist() for batch in Loader(store, ["tokens"], 12, 5).batches(0, 300)]
-    shares = [list(Loader(store, ["tokens"], 12, 5, rank, 3).batches(0, 300)) for rank in range(3)]
-    assert [pa.concat_tables(step)["tokens"].to_pylist() for step in zip(*shares, strict=True)] == alone
-    later = [batch["tokens"].to_pylist() for batch in Loader(store, ["tokens"], 12, 5).batches(177, 300)]
-    assert later == alone[177:]
-    assert store.take(Loader(store, ["tokens"], 12, 5).rows(177))["tokens"].to_pylist() == alone[177]

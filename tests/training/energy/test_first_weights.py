@@ -23,7 +23,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.text.tokenizer import load_tokenizer
 from tests.conftest import words
 from training import train_energy
-from training.energy.first_weights import find_start, start_from
+from training.energy.first_weights import copy_first_weights, find_first_weights
 from training.energy.folder import EnergyFolder, open_energy_model, reader_for
 from training.energy.inputs import Sequences
 from training.energy.model import EnergyModel
@@ -83,10 +83,10 @@ def permuted_roberta(encoder) -> tuple[PreTrainedTokenizerFast, dict[int, int]]:
 
 
 def start(preset: str | None, init: str, encoder, window: int = 16) -> tuple[EnergyModel, str]:
-    found = find_start(init, preset, encoder.description)
+    found = find_first_weights(init, preset, encoder.description)
     built = PRESETS[preset].build if preset else None
     model = EnergyModel(built(encoder.description, window + 1) if built else found.config)
-    return model.eval(), str(start_from(model, found, encoder, window))
+    return model.eval(), str(copy_first_weights(model, found, encoder, window))
 
 
 @torch.no_grad()
@@ -190,7 +190,7 @@ def test_an_encoder_reads_with_its_own_tokenizer_and_so_does_its_folder(encoder,
     ids = encoder.encode(texts)
     width = max(map(len, ids))
     windows = Sequences(np.array([row + [0] * (width - len(row)) for row in ids]), np.array([len(row) for row in ids]))
-    own_json = find_start(init, "encoder", encoder.description).own_tokenizer
+    own_json = find_first_weights(init, "encoder", encoder.description).own_tokenizer
     model.save_pretrained(tmp_path / "energy")
     encoder.save(str(tmp_path / "energy"))
     (tmp_path / "energy/encoder_tokenizer.json").write_text(own_json)
@@ -216,7 +216,7 @@ def test_an_energy_model_goes_on_from_another(encoder, tmp_path, tokenizer):
         ids = torch.randint(0, 400, (3, 16))
         assert torch.allclose(model(ids), first(ids), atol=1e-6)
         assert "new: nothing" in report
-    assert isinstance(find_start(folder, None, encoder.description).folder, EnergyFolder)
+    assert isinstance(find_first_weights(folder, None, encoder.description).folder, EnergyFolder)
     with pytest.raises(UserError, match=r"network.embeddings.weight is \(400, 64\) there and absent here"):
         start("bit-nano", folder, encoder)
     lm = save(GPT2LMHeadModel(LM_PRESETS["transf-nano"].build(400, 256, None)), tmp_path / "lm", tokenizer)

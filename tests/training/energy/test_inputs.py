@@ -6,9 +6,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 import schemas
 from pipeline.text.builtin_corpora import ALPHABET
 from pipeline.text.tokenizer import character_tokenizer
-from training.data.mixture import Mixture
-from training.data.order import BLOCK, rows_at
-from training.energy.inputs import AsTheyAre, Retokenised, Sequences, completed
+from training.energy.inputs import PlainReader, RetokenisingReader, Sequences, completed
 
 
 def table(rows: list[tuple[list[int], str, int, list[list[int]]]]) -> pa.Table:
@@ -91,7 +89,7 @@ def test_an_encoder_of_its_own_tokens_reads_the_text(words):
     ids[2] += [encoder.eos_token_id, *encoder.encode(["3"])[0]]
     width = max(map(len, ids))
     windows = Sequences(np.array([row + [0] * (width - len(row)) for row in ids]), np.array([len(row) for row in ids]))
-    reader = Retokenised(encoder, words, "[SEP]", longest=None)
+    reader = RetokenisingReader(encoder, words, "[SEP]", longest=None)
     found = reader.read(windows)
     expected = [words.encode(text).ids for text in ("12+3=15", "7+9=0016", "1+1=2[SEP]3")]
     assert [row[:length].tolist() for row, length in zip(found.ids, found.lengths, strict=True)] == expected
@@ -101,7 +99,7 @@ def test_an_encoder_of_its_own_tokens_reads_the_text(words):
 def test_what_was_read_is_remembered_and_what_is_too_long_is_cut_and_counted(words):
     encoder = character_tokenizer(ALPHABET)
     windows = Sequences(np.array([encoder.encode(["1+2=3"])[0]] * 2), np.array([5, 5]))
-    reader = Retokenised(encoder, words, "[SEP]", longest=4)
+    reader = RetokenisingReader(encoder, words, "[SEP]", longest=4)
     first = reader.read(windows)
     assert first.ids.shape == (2, 4)
     assert reader.cut == 1
@@ -111,25 +109,4 @@ def test_what_was_read_is_remembered_and_what_is_too_long_is_cut_and_counted(wor
 
 def test_ids_of_the_stores_own_vocabulary_are_read_as_they_are():
     windows = Sequences(np.arange(6).reshape(2, 3), np.array([3, 3]))
-    assert AsTheyAre().read(windows) is windows
-
-
-def test_a_mixture_numbers_the_rows_of_all_stores(negatives, backwards):
-    mixture = Mixture([negatives.valid, backwards, negatives.train])
-    assert len(mixture) == 200 + 200 + 3000
-    rows = np.array([3399, 0, 399, 200, 199, 400])
-    found = mixture.take(rows, ["window_id", "direction"]).to_pylist()
-    sources = [(negatives.train, 2999), (negatives.valid, 0), (backwards, 199), (backwards, 0), (negatives.valid, 199)]
-    expected = [{name: store[row][name] for name in ("window_id", "direction")} for store, row in sources]
-    assert found[:5] == expected
-    assert found[5]["window_id"] == negatives.train[0]["window_id"]
-
-
-def test_stores_are_mixed_in_proportion_from_the_first_steps_on():
-    """A fifth of the rows is the second store's: so is a fifth of every stretch of the training."""
-    total = 50 * BLOCK
-    order = rows_at(0, total, total, seed=3)
-    second = order >= 0.8 * total
-    shares = second.reshape(-1, 640).mean(1)
-    assert sorted(order) == list(range(total))
-    assert abs(shares - 0.2).max() < 0.08
+    assert PlainReader().read(windows) is windows

@@ -1,19 +1,16 @@
-import argparse
 import math
 
 import pytest
 
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError
-from training.loop.recipe import Recipe, add_recipe_options, chosen_recipe
+from pipeline.runtime.settings import read_settings
+from training.loop.recipe import Recipe, RecipeSettings, choose_recipe
 
 RECIPE = Recipe(max_lr=0.1, batch_size=8, warmup_steps=10, max_steps=110, max_grad_norm=1)
 
 
-def options(*flags: str) -> argparse.Namespace:
-    parser = Parser("")
-    add_recipe_options(parser)
-    return parser.parse_args(flags)
+def settings(*flags: str) -> RecipeSettings:
+    return read_settings(RecipeSettings, flags, None)
 
 
 def test_cosine_warms_up_and_ends_at_zero():
@@ -25,15 +22,15 @@ def test_cosine_warms_up_and_ends_at_zero():
 
 
 def test_inverse_square_root_halves_when_steps_quadruple():
-    recipe = chosen_recipe(RECIPE, options("--schedule", "inverse_square_root"))
+    recipe = choose_recipe(RECIPE, settings("--schedule", "inverse_square_root"))
     assert recipe.learning_rate(9) == pytest.approx(0.1)
     assert recipe.learning_rate(39) == pytest.approx(0.05)
 
 
 def test_flags_replace_what_the_preset_says_and_a_short_run_has_a_short_warm_up():
-    recipe = chosen_recipe(RECIPE, options("--max_steps", "50", "--max_lr", "0.3"))
+    recipe = choose_recipe(RECIPE, settings("--max_steps", "50", "--max_lr", "0.3"))
     assert recipe == Recipe(0.3, 8, 5, 50, 1)
-    assert chosen_recipe(RECIPE, options("--max_steps", "50", "--warmup_steps", "7")).warmup_steps == 7
+    assert choose_recipe(RECIPE, settings("--max_steps", "50", "--warmup_steps", "7")).warmup_steps == 7
 
 
 @pytest.mark.parametrize(
@@ -41,4 +38,4 @@ def test_flags_replace_what_the_preset_says_and_a_short_run_has_a_short_warm_up(
 )
 def test_numbers_that_make_no_sense_are_named(flag, value):
     with pytest.raises(UserError, match=f"--{flag} "):
-        chosen_recipe(RECIPE, options(f"--{flag}", value))
+        settings(f"--{flag}", value)

@@ -1,0 +1,127 @@
+"""What happens at which step of a run, on a small model in this process."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pipeline.runtime.errors import UserError
+from tests.conftest import ROOT, Stores
+from tests.training.launching import losses
+from training import train_lm
+from training.language.task import LanguageModelling
+from training.loop import checkpoints, ranks
+from training.loop.trainer import NotFinite, Trainer, TrainingPlan, largest_divisor, read_deepspeed_config
+from training.train_lm import LanguageModelSettings, Sources
+
+STEPS = {"max_steps": 6, "validate_every": 3, "save_every": 2, "batch_size": 8, "micro_batch_size": 8}
+
+
+@dataclass
+class Witness(LanguageModelling):
+    """Language modelling that notes what it is asked for, and with which checkpoints on the disk."""
+
+    output: str = ""
+    spoiled: int | None = None  # the step whose loss is no number
+    events: list[tuple[str, int | None]] = field(default_factory=list)
+
+    def note(self, event: str) -> None:
+        mark = checkpoints.newest(self.output)
+        self.events.append((event, mark.step if mark else None))
+
+    def loss(self, network, batch):
+        self.note("train")
+        loss = super().loss(network, batch)
+        return loss * math.nan if sum(name == "train" for name, _ in self.events) == self.spoiled else loss
+
+    def measure(self, sums):
+        self.note("validate")
+        return super().measure(sums)
+
+    def save(self, folder, state, notes):
+        self.note("keep")
+        super().save(folder, state, notes)
+
+
+def prepare(stores: Stores, output: Path, spoiled: int | None = None, **changes: int) -> tuple[Witness, TrainingPlan]:
+    settings = LanguageModelSettings(
+        preset="transf-nano",
+        train=stores.train.path,
+        valid=stores.valid.path,
+        output=str(output),
+        deepspeed_config=str(ROOT / "training/zero/stage0.json"),
+        **STEPS | changes,
+    )
+    ranks.start()
+    config = train_lm.choose_architecture(settings, stores.train, Sources())
+    model = train_lm.build(config, 0, Sources())
+    task = train_lm.task_of(model, "left_to_right", stores.train, stores.valid, {})
+    plan = train_lm.plan_of(settings, stores.train)
+    return Witness(**vars(task), output=str(output), spoiled=spoiled), plan
+
+
+def test_steps_validations_and_checkpoints_come_in_their_order(stores, tmp_path):
+    task, plan = prepare(stores, tmp_path)
+    Trainer(task, plan).train()
+    assert task.events == [
+        ("train", None),
+        ("train", None),
+        ("train", 2),
+        ("validate", 2),
+        ("keep", 2),
+        ("train", 2),
+        ("train", 4),
+        ("train", 4),
+        ("validate", 4),
+        ("keep", 4),
+    ]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-000006"]
+    assert checkpoints.is_finished(str(tmp_path))
+    assert len(losses(tmp_path)) == 6
+
+
+def test_a_loss_that_is_no_number_leaves_the_last_good_checkpoint_and_the_next_run_goes_on_there(stores, tmp_path):
+    whole, plan = prepare(stores, tmp_path / "whole")
+    Trainer(whole, plan).train()
+    broken, plan = prepare(stores, tmp_path / "broken", spoiled=4)
+    with pytest.raises(NotFinite, match=r"^step 4: the loss is nan, on batch 3 .*: the checkpoint of step 2 is kept"):
+        Trainer(broken, plan).train()
+    assert checkpoints.newest(plan.output).step == 2
+    assert not checkpoints.is_finished(plan.output)
+    again, plan = prepare(stores, tmp_path / "broken")
+    trainer = Trainer(again, plan)
+    assert trainer.step == 2
+    trainer.train()
+    assert losses(tmp_path / "broken") == pytest.approx(losses(tmp_path / "whole"), abs=1e-6)
+
+
+def test_a_checkpoint_whose_own_weights_give_no_number_goes_too(stores, tmp_path):
+    task, plan = prepare(stores, tmp_path, spoiled=5)
+    with pytest.raises(NotFinite, match="the checkpoint of step 2 is kept"):
+        Trainer(task, plan).train()
+    assert checkpoints.newest(plan.output).step == 2
+
+
+def test_a_damaged_checkpoint_is_named_with_the_way_out(stores, tmp_path):
+    task, plan = prepare(stores, tmp_path, spoiled=4)
+    with pytest.raises(NotFinite):
+        Trainer(task, plan).train()
+    (states,) = (tmp_path / "checkpoints/step-000002").glob("*model_states.pt")
+    states.write_bytes(states.read_bytes()[:1000])
+    task, plan = prepare(stores, tmp_path)
+    with pytest.raises(UserError, match=r"step-000002: the checkpoint cannot be read .*--resume never"):
+        Trainer(task, plan)
+
+
+def test_a_micro_batch_divides_a_ranks_share():
+    assert [largest_divisor(24, most) for most in (1, 5, 7, 24, 100)] == [1, 4, 6, 24, 24]
+
+
+def test_what_our_flags_say_is_refused_in_a_configuration_of_deepspeed(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text('{"optimizer": {"type": "SGD"}, "zero_optimization": {"stage": 1}}')
+    with pytest.raises(UserError, match=r"optimizer is set with --max_lr, remove it from the file"):
+        read_deepspeed_config(str(path))
+    path.write_text('{"train_batch_size": "auto", "zero_optimization": {"stage": 1}}')
+    assert read_deepspeed_config(str(path)) == {"zero_optimization": {"stage": 1}}
