@@ -33,7 +33,6 @@ from evaluation.detection.summary import GENERATED, REAL, accuracies, in_words, 
 from evaluation.detection.texts import LabelledFile, find_texts, read_texts, whole_texts
 from evaluation.detection.tfidf import Tfidf, train_tfidf
 from evaluation.results.json_file import write_json
-from evaluation.results.words import spread
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.provenance import code_version
@@ -81,10 +80,14 @@ class DetectSettings(Settings):
         group=OF_TEXTS,
     )
     tfidf_train: tuple[str, ...] = setting(
-        (), help="texts to train it on: two files, or patterns", metavar="REAL GENERATED", group=OF_BASELINE
+        (),
+        help="texts to train it on: real and generated ones, two files or patterns",
+        metavar="FILE",
+        group=OF_BASELINE,
+        several=True,
     )
     tfidf_valid: tuple[str, ...] = setting(
-        (), help="texts to choose its C on: two files, or patterns", metavar="REAL GENERATED", group=OF_BASELINE
+        (), help="texts to choose its C on: real and generated ones", metavar="FILE", group=OF_BASELINE, several=True
     )
     output: str = setting(help="a Parquet file, on any filesystem", metavar="FILE")
     batch_size: int | None = setting(None, help="blocks at once (default: 64, on GPUs 512)", metavar="N", least=1)
@@ -102,8 +105,7 @@ class DetectSettings(Settings):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = spread(sys.argv[1:] if arguments is None else arguments, *PAIRED)
-    settings = read_settings(DetectSettings, words, __doc__)
+    settings = read_settings(DetectSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
     rows, result = detect(settings)
     return describe(rows, result, settings.output)
 

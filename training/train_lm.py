@@ -26,7 +26,7 @@ from transformers import (
     set_seed,
 )
 
-from pipeline.models.language_model import DIRECTIONS, LEFT_TO_RIGHT, LanguageModel, open_language_model
+from pipeline.models.language_model import LanguageModel, open_language_model
 from pipeline.models.residual_lm import Ralm, config_of
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
@@ -35,6 +35,7 @@ from pipeline.stores.manifest import Record
 from pipeline.stores.reader import Store
 from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.tokenizer import load_tokenizer
+from schemas.division import DIRECTIONS, LEFT_TO_RIGHT
 from training.energy import presets as energy_presets
 from training.language.dropout import without_dropout
 from training.language.presets import BASE, POSITIONS, PRESETS, TINY, find_preset

@@ -51,8 +51,8 @@ def samples_setting() -> Any:
     return setting(help="made by evaluation/sample_joint.py", metavar="DIR")
 
 
-def store_setting(help: str = "negatives") -> Any:
-    return setting(help=help, metavar="STORE")
+def store_setting(help: str = "negatives", several: bool = False) -> Any:
+    return setting(help=help, metavar="STORE", several=several)
 
 
 def limit_setting(default: int) -> Any:

@@ -8,7 +8,6 @@ The energies are those of evaluation/score.py, of negatives mined with several l
 Accuracy is balanced over real and generated windows, and a window is called real where its score -E is above 0.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from evaluation.analyses.analysis import Analysis, AnalysisSettings, provenance_
 from evaluation.analyses.inputs import store_of, store_setting
 from evaluation.detection.accuracy import balanced_accuracy
 from evaluation.results.figures import INK, panels, styled
-from evaluation.results.words import spread
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.stores.reader import Store
 
@@ -34,13 +32,12 @@ class PrefixLengthSettings(AnalysisSettings):
     """Energies of several models, or of one."""
 
     energies: tuple[str, ...] = store_setting(
-        "made by evaluation/score.py, one for each energy model. May be given several times"
+        "made by evaluation/score.py, one for each energy model. May be given several times", several=True
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = spread(sys.argv[1:] if arguments is None else arguments, "--energies")
-    return run(PrefixLengthSettings, analyse, words, __doc__)
+    return run(PrefixLengthSettings, analyse, arguments, __doc__)
 
 
 def analyse(settings: PrefixLengthSettings) -> Analysis:

@@ -68,7 +68,7 @@ class RepetitionNextTokenSettings(AnalysisSettings):
     points: int = setting(20, help="of repetition (default: 20)", metavar="N", least=1)
     near: int = setting(4, help="tokens one of which is repeated (default: 4)", metavar="N", least=1)
     # The flag is older than the method of that name, which nothing calls here: an analysis leaves no record.
-    words: int = setting(128, help="candidates (default: 128)", metavar="N", least=1)  # type: ignore[assignment]
+    words: int = setting(128, help="candidates (default: 128)", metavar="N", least=1)
     completions: int = setting(1000, help="of a candidate (default: 1000)", metavar="N", least=1)
     top: int = setting(10, help="candidates that are shown (default: 10)", metavar="N", least=1)
     seed: int = seed_setting("the completions")

@@ -104,7 +104,7 @@ def facts_of(settings: PrepareSettings, label_a: str, label_b: str, organiser: s
         "pass_above": settings.pass_above,
         "lease_seconds": settings.lease_minutes * 60,
         "most_pages": settings.most_pages,
-        "command": ["evaluation/human/prepare.py", *settings.words()],
+        "command": ["evaluation/human/prepare.py", *settings.to_words()],
         "organiser_digest": digest(organiser),
         "form_key": secrets.token_hex(32),
     }

@@ -12,7 +12,7 @@ import schemas
 from pipeline.engines.sampling import Completions, request_seed
 from pipeline.mining.job import MiningJob, Unit, lengths_of
 from pipeline.runtime.hashing import U64, mix
-from schemas.division import divide as divide
+from schemas.division import divide
 
 DUPLICATES_FROM = 20  # tokens: shorter completions are often equal by chance
 SKETCH = 4096  # completions from which the share of duplicates is estimated; of fewer ones it is exact

@@ -109,10 +109,10 @@ class MiningSettings(Settings):
         rules: dict[str, Any] = {"sampling": (rule,), "top_k": top_k, "top_p": top_p}
         return replace(self, generators=None, generator=(generator,), output=output, **rules)
 
-    def words(self) -> list[str]:
-        text = replace(self.text, output=self.windows).words() if self.text else []
+    def to_words(self) -> list[str]:
+        text = replace(self.text, output=self.windows).to_words() if self.text else []
         place = text.index("--output") if text else 0
-        return super().words() + text[:place] + text[place + 2 :]
+        return super().to_words() + text[:place] + text[place + 2 :]
 
 
 def context_lengths_of(given: str | None, window: int) -> tuple[int, ...]:

@@ -12,9 +12,7 @@ from pipeline.models.model_folder import ModelFolder, open_model_folder, quiet
 from pipeline.models.residual_lm import RalmConfig  # conv's type becomes known to transformers too
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import load_tokenizer
-from schemas.division import DIRECTIONS as DIRECTIONS
-from schemas.division import LEFT_TO_RIGHT as LEFT_TO_RIGHT
-from schemas.division import RIGHT_TO_LEFT as RIGHT_TO_LEFT
+from schemas.division import DIRECTIONS, LEFT_TO_RIGHT
 
 OWN = "residual_ebm_"  # begins the model types that are this project's own, which nobody else's engine knows
 

@@ -6,7 +6,8 @@
         batch_size: int = setting(64, help="windows at once", least=1)
 
 A field is a flag: `str`, `int`, `float`, `bool` (a switch), `X | None`, or `tuple[X, ...]` (a flag that may be given
-several times, or once with commas where `commas` is set). A field without a default is required.
+several times; once with commas where `commas` is set, once with several values where `several` is). A field without a
+default is required.
 """
 
 import argparse
@@ -31,6 +32,7 @@ def setting(
     least: float | None = None,
     most: float | None = None,
     commas: bool = False,
+    several: bool = False,
     flag: bool = True,
     result: bool = False,
 ) -> Any:
@@ -39,7 +41,7 @@ def setting(
     One that is no flag (`flag=False`) is given from Python alone. What is made depends on those with `result`.
     """
     told = {"help": help, "metavar": metavar, "choices": choices, "group": group, "least": least, "most": most}
-    metadata = told | {"commas": commas, "flag": flag, "result": result}
+    metadata = told | {"commas": commas, "several": several, "flag": flag, "result": result}
     return field(default=default, metadata=metadata) if default is not MISSING else field(metadata=metadata)
 
 
@@ -76,7 +78,7 @@ class Settings:
         """The settings that what is made depends on."""
         return {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.metadata.get("result")}
 
-    def words(self) -> list[str]:
+    def to_words(self) -> list[str]:
         """The flags that give these settings, those that are as by default left out."""
         words: list[str] = []
         for one in fields(self):
@@ -85,6 +87,9 @@ class Settings:
                 continue
             if isinstance(value, tuple) and one.metadata["commas"]:
                 value = ",".join(map(str, value))
+            if isinstance(value, tuple) and one.metadata["several"]:
+                words += [f"--{one.name}", *map(str, value)]
+                continue
             for each in value if isinstance(value, tuple) else [value]:
                 words += [f"--{one.name}"] if each is True else [f"--{one.name}", str(each)]
         return words
@@ -103,7 +108,8 @@ def read_settings(cls: type[S], arguments: Sequence[str], about: str | None) -> 
 
 def read_known_settings(cls: type[S], arguments: Sequence[str], about: str | None) -> tuple[S, list[str]]:
     """The settings that a command line gives, and the words that are no flags of theirs. `about` is the help's text."""
-    parser = parser_of(cls, about)
+    from_file = any(word.partition("=")[0] == "--settings" for word in arguments)
+    parser = parser_of(cls, about, required=not from_file)
     given, rest = parser.parse_known_args(list(arguments))
     values = {name: value for name, value in vars(given).items() if value is not None and name != "settings"}
     hints = get_type_hints(cls)
@@ -114,10 +120,6 @@ def read_known_settings(cls: type[S], arguments: Sequence[str], about: str | Non
             values[one.name] = tuple(values[one.name])
     if given.settings is not None:
         values = recorded(given.settings) | values
-    required = [one for one in fields(cls) if one.default is MISSING and one.name not in values]
-    if required:
-        names = ", ".join(f"--{one.name}" for one in required)
-        parser.error(f"the following arguments are required: {names}")
     if given.settings is not None:
         return cls.from_json({name: _plain(value) for name, value in values.items()}, given.settings), rest
     return cls(**values), rest
@@ -136,7 +138,7 @@ def recorded(url: str) -> dict[str, Any]:
     return content
 
 
-def parser_of(cls: type[Settings], about: str | None) -> Parser:
+def parser_of(cls: type[Settings], about: str | None, required: bool = True) -> Parser:
     """The command line of settings: a flag a field, in the groups and the order in which they stand.
 
     What a class adds comes before what it inherits: the subject of a stage before what it shares with others.
@@ -148,7 +150,7 @@ def parser_of(cls: type[Settings], about: str | None) -> Parser:
             name = one.metadata["group"]
             if name not in groups:
                 groups[name] = parser.add_argument_group(name)
-            _add_flag(groups[name], one, get_type_hints(cls)[one.name])
+            _add_flag(groups[name], one, get_type_hints(cls)[one.name], required and one.default is MISSING)
     parser.add_argument(
         "--settings", metavar="FILE", help="take them from a JSON file or a store's manifest; flags come before it"
     )
@@ -160,7 +162,7 @@ def _depth(cls: type[Settings], name: str) -> int:
     return next(depth for depth, owner in enumerate(cls.__mro__) if name in vars(owner).get("__annotations__", {}))
 
 
-def _add_flag(parser: argparse._ActionsContainer, one: "Field[Any]", hint: Any) -> None:
+def _add_flag(parser: argparse._ActionsContainer, one: "Field[Any]", hint: Any, required: bool) -> None:
     told = one.metadata
     inner = _without_none(hint)
     items = _items(inner)
@@ -168,7 +170,10 @@ def _add_flag(parser: argparse._ActionsContainer, one: "Field[Any]", hint: Any) 
         parser.add_argument(f"--{one.name}", action="store_const", const=True, help=told["help"])
         return
     options: dict[str, Any] = {"metavar": told["metavar"], "help": told["help"].replace("%", "%%")}
-    if items is not None and not told["commas"]:
+    options["required"] = required
+    if items is not None and told["several"]:
+        options |= {"action": "extend", "nargs": "+"}
+    elif items is not None and not told["commas"]:
         options["action"] = "append"
     kind = items if items is not None and not told["commas"] else str if items is not None else inner
     if kind in (int, float):

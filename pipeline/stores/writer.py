@@ -4,7 +4,7 @@ A run first works in `.work` inside the folder. Nothing else there is touched un
 it then claims the folder, and from that moment the folder is its own. So input that turns out to be bad harms no store
 that was there before, and leaves nothing where there was none; and what a killed run had finished is found by the next.
 
-    writer = StoreWriter(output, "negatives", record)
+    writer = StoreWriter(output, record, "negatives")
     with writer.held():
         if (manifest := writer.made_before(overwrite)) is None:
             with writer.making():

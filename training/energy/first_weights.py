@@ -8,10 +8,11 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
-from pipeline.models.language_model import RIGHT_TO_LEFT, open_language_model
+from pipeline.models.language_model import open_language_model
 from pipeline.models.model_folder import ModelFolder, open_model_folder, quiet
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
+from schemas.division import RIGHT_TO_LEFT
 from training.energy.folder import EnergyFolder, open_energy_model
 from training.energy.model import BIT, UNIT, EnergyConfig, EnergyModel, TransformerEnergy, unused_positions
 from training.language.dropout import without_dropout

@@ -11,10 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from pipeline.mining.rows import divide
-from pipeline.models.language_model import RIGHT_TO_LEFT
 from pipeline.runtime.hashing import mix
 from pipeline.text.tokenizer import TextEncoder
+from schemas.division import LEFT_TO_RIGHT, RIGHT_TO_LEFT, divide, join
 
 Ids = NDArray[np.int64]
 COLUMNS = ("tokens", "direction", "context_length", "negatives")
@@ -79,12 +78,11 @@ def _ragged(
     bounds = tokens.offsets.to_numpy()
     for row in range(len(starts)):
         window = flat[bounds[row] : bounds[row + 1]]
-        direction = RIGHT_TO_LEFT if backwards[row] else ""
+        direction = RIGHT_TO_LEFT if backwards[row] else LEFT_TO_RIGHT
         context, _ = divide(window, int(contexts[row]), direction)
         found.append(window)
         for start, end in zip(starts[row], ends[row], strict=True):
-            parts = (sampled[start:end], context) if backwards[row] else (context, sampled[start:end])
-            found.append(np.concatenate(parts))
+            found.append(join(context, sampled[start:end], direction))
     padded = pad(found)
     shape = (len(starts), 1 + starts.shape[1])
     return Sequences(padded.ids.reshape(*shape, -1), padded.lengths.reshape(shape))

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from pipeline.models.language_model import RIGHT_TO_LEFT
 from pipeline.runtime.hashing import mix
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import TextEncoder
+from schemas.division import RIGHT_TO_LEFT
 from training.loop.trainer import Places
 
 NO_TARGET = -100  # a position that counts in no loss

@@ -13,6 +13,7 @@ from pipeline.stores.manifest import read_record
 from pipeline.stores.reader import Store
 from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.tokenizer import load_tokenizer
+from schemas.division import LEFT_TO_RIGHT, divide
 from schemas.results import SAMPLES_FILE
 
 LABELS = {"base": "base LM", "chosen": "joint", "real": "human", "best": "lowest energy", "worst": "highest energy"}
@@ -61,11 +62,12 @@ def read_gold(given: str, lengths: Callable[[], dict[str, int]], wanted: int) ->
     passages: dict[str, Passage] = {}
     missing, others = set(known), 0
     for row in store.rows(["window_id", "tokens"]):
-        name, tokens = row["window_id"], row["tokens"].tolist()
+        name = row["window_id"]
         others += name not in known
         if name in known or others <= wanted:
             length = known.get(name, usual)
-            passages[name] = Passage(encoder.decode(tokens[:length]), encoder.decode(tokens[length:]))
+            context, completion = divide(row["tokens"], length, LEFT_TO_RIGHT)
+            passages[name] = Passage(encoder.decode(context.tolist()), encoder.decode(completion.tolist()))
             missing.discard(name)
         if not missing and others >= wanted:
             break

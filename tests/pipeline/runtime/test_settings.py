@@ -19,6 +19,7 @@ class Example(Settings):
     name: str = setting(help="its name", group="one")
     many: tuple[str, ...] = setting((), help="100% of them", group="one", result=True)
     numbers: tuple[int, ...] = setting((), help="with commas", commas=True)
+    files: tuple[str, ...] = setting((), help="several at once", several=True)
     size: int = setting(3, help="its size", least=2, most=9, result=True)
     share: float | None = setting(None, help="of all", least=0, most=1)
     kind: str = setting("a", choices=("a", "b"), help="which kind")
@@ -34,15 +35,22 @@ def test_flags_give_settings_and_settings_give_flags():
     words = ["--name", "x", "--many", "a", "--many", "b", "--size", "5", "--kind", "b", "--loud"]
     settings = read_settings(Example, words, None)
     assert settings == Example(name="x", many=("a", "b"), size=5, kind="b", loud=True)
-    assert settings.words() == words
-    assert read_settings(Example, settings.words(), None) == settings
+    assert settings.to_words() == words
+    assert read_settings(Example, settings.to_words(), None) == settings
     assert settings.result() == {"many": ["a", "b"], "size": 5, "loud": True}
+
+
+def test_a_flag_may_take_several_values_at_once_or_come_several_times():
+    for words in (["--files", "a", "b"], ["--files", "a", "--files", "b"]):
+        settings = read_settings(Example, ["--name", "x", *words], None)
+        assert settings.files == ("a", "b")
+    assert settings.to_words() == ["--name", "x", "--files", "a", "b"]
 
 
 def test_defaults_are_left_out_of_the_words_and_the_rest_is_handed_on():
     settings, rest = read_known_settings(Example, ["--runner", "Direct", "--name", "x"], None)
     assert settings == Example(name="x")
-    assert (settings.words(), rest) == (["--name", "x"], ["--runner", "Direct"])
+    assert (settings.to_words(), rest) == (["--name", "x"], ["--runner", "Direct"])
     with pytest.raises(UserError, match="unrecognized arguments: --runner Direct: see --help"):
         read_settings(Example, ["--name", "x", "--runner", "Direct"], None)
 
