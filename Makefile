@@ -15,12 +15,13 @@ export DS_ACCELERATOR ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lock bench torture clean install
+.PHONY: help demo test quick lint lock bench torture clean install
 
 help:
 	@echo 'make demo      install, then everything from a built-in corpus to $(OUTPUT)/report.html'
 	@echo "               make demo CORPUS='texts/*.txt' does the same on text of your own"
 	@echo 'make test      install, then the whole suite, $(JOBS) files at a time (JOBS=N)'
+	@echo 'make quick     the part of it that takes two minutes'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make install   into $(VENV): ACCELERATOR=cpu or gpu (default: what is here), TORCH_INDEX=URL (has the CPU build)'
 	@echo 'make lock      renew the versions that are installed'
@@ -48,6 +49,10 @@ demo: $(INSTALLED)
 # Two files at a time: most tests wait for commands that they start, and networks this small want one thread.
 test: $(INSTALLED)
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+# For the hand at work: what needs no engine, no browser and no minutes.
+quick: $(INSTALLED)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m 'not slow and not vllm and not browser'
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

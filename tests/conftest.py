@@ -1,15 +1,8 @@
 """What many tests need: small texts, a small tokenizer, the commands as users call them."""
 
 import json
-import random
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple
 
 import pytest
 import torch
@@ -18,16 +11,7 @@ from pipeline import make_windows
 from pipeline.stores.reader import Store
 from pipeline.text.builtin_corpora import python_docs
 from pipeline.text.tokenizer import train_tokenizer
-
-ROOT = Path(__file__).parents[1]
-DATA = ROOT.parent / "shared" / "data"
-WORDS = ["the", "of", "a", "whale", "sea", "ship\nold", "man", "said,", "“no”", "he’d", "1851"]
-WORDS += ["naïve", "中文", "tail;", "and?", "yes\n\n"]
-
-
-def words(count: int, seed: int) -> str:
-    """A text of random words, some of them hard on tokenizers."""
-    return " ".join(random.Random(seed).choices(WORDS, k=count))
+from tests.helpers.commands import Stores, words
 
 
 @pytest.fixture(scope="session")
@@ -71,42 +55,6 @@ def windows(tokenizer: str, tmp_path: Path) -> Callable[..., str]:
     return make
 
 
-def command(script: str, *arguments: str | Path) -> list[str]:
-    return [sys.executable, str(ROOT / script), *map(str, arguments)]
-
-
-def run(script: str, *arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    """Runs a script as a user does, outside of the project's folder."""
-    settings: dict = {"capture_output": True, "text": True, "cwd": "/", "timeout": 300} | options
-    return subprocess.run(command(script, *arguments), **settings)
-
-
-def shard_bytes(store: str) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(Path(store, "shards").iterdir())}
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        return int(listener.getsockname()[1])
-
-
-@contextmanager
-def serving(server: list[str], port: int, log: IO[str] | int = subprocess.DEVNULL) -> Iterator[None]:
-    """Runs a server until the block ends; the block starts when its port answers."""
-    process = subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=log)
-    try:
-        for _ in range(600):
-            assert process.poll() is None, f"{server} ended with {process.returncode}"
-            with suppress(OSError), socket.create_connection(("localhost", port), timeout=1):
-                break
-            time.sleep(0.1)
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Networks this small are many times slower on threads that wait for each other on busy cores."""
@@ -114,11 +62,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-class Stores(NamedTuple):
-    train: Store
-    valid: Store
 
 
 @pytest.fixture(scope="session")

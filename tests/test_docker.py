@@ -6,8 +6,8 @@ import tomllib
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.requirements.project import load, locked
+from tests.helpers.commands import ROOT
+from tests.helpers.project import load, locked
 
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.conftest import ROOT, words
+from tests.helpers.commands import ROOT, words
 
 # Each after those that make what it reads.
 RUN = [

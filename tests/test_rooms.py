@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.helpers.commands import ROOT
 
 # A row's rooms know nothing of each other. A package's commands come after its rooms, or where others call them.
 ORDER = [

@@ -18,9 +18,9 @@ from side_by_side import print_header
 
 from evaluation.human import prepare
 from evaluation.human.study.file import StudyFile
-from tests.conftest import command, free_port, serving
 from tests.evaluation.human.conftest import Prepared, write_samples
-from tests.evaluation.human.crowd import Crowd
+from tests.helpers.commands import command, free_port, serving
+from tests.helpers.crowd import Crowd
 
 RATERS, PAUSE, PAGES = 100, 6.0, 3
 TARGET = 0.2  # seconds, 95th percentile

@@ -18,9 +18,9 @@ from pipeline.models.model_folder import quiet
 from pipeline.stores.reader import Store
 from pipeline.text.builtin_corpora import ALPHABET
 from pipeline.text.tokenizer import character_tokenizer, load_tokenizer
-from tests.evaluation.world import SAMPLES, World
+from tests.helpers.world import SAMPLES, World
 from tests.training.conftest import backwards, generators, negatives  # noqa: F401
-from tests.training.test_energy_model import model_of
+from tests.training.energy.test_model import model_of
 from training.energy.model import EnergyModel
 from training.energy.presets import PRESETS
 from training.train_energy import describe_store

@@ -12,8 +12,8 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from evaluation import detect
 from evaluation.detection.tfidf import train_tfidf
 from pipeline.runtime.errors import UserError, exit_with
-from tests.conftest import DATA, ROOT, words
 from tests.evaluation.detection.test_detector import by_hand
+from tests.helpers.commands import DATA, ROOT, words
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -14,9 +14,9 @@ from evaluation.joint.contexts import contexts_of, open_stores
 from evaluation.perplexity_bounds import BoundsSettings
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
-from tests.conftest import command
-from tests.evaluation.world import CONTEXT, SAMPLES, TEXTS, truth
-from tests.killing import storm, timed
+from tests.helpers.commands import command
+from tests.helpers.processes import storm, timed
+from tests.helpers.world import CONTEXT, SAMPLES, TEXTS, truth
 
 
 def test_the_bounds_enclose_the_joint_models_exact_perplexity(world):

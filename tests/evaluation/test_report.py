@@ -14,8 +14,8 @@ from evaluation import report
 from evaluation.results.paper import PERPLEXITY
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.provenance import machine
-from tests.conftest import run
-from tests.evaluation.pages import Page
+from tests.helpers.commands import run
+from tests.helpers.pages import Page
 
 
 def read(path: Path, name: str) -> Any:

@@ -12,10 +12,10 @@ from pipeline.engines.sampling import request_seed
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
 from schemas.results import SAMPLES
-from tests.conftest import command
 from tests.evaluation.joint.test_model import open_joint
-from tests.evaluation.world import CONTEXT
-from tests.killing import storm, timed
+from tests.helpers.commands import command
+from tests.helpers.processes import storm, timed
+from tests.helpers.world import CONTEXT
 
 
 def arguments(world, output, flags: str = "") -> list[str]:

@@ -14,9 +14,9 @@ from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import train_tokenizer
 from pipeline.verify_store import verify
-from tests.conftest import command, shard_bytes
 from tests.evaluation.conftest import TINY
-from tests.killing import storm, timed
+from tests.helpers.commands import command, shard_bytes
+from tests.helpers.processes import storm, timed
 from tests.training.conftest import mined
 from tests.training.energy.test_inputs import by_hand
 from tests.training.energy.test_model import model_of

@@ -18,7 +18,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from pipeline import make_windows, mine_negatives
 from pipeline.runtime import files
-from tests.conftest import free_port, run, serving
+from tests.helpers.commands import free_port, run, serving
 from tests.pipeline.test_mine_negatives import save_generator
 
 ACCELERATOR = "type:nvidia-l4;count:1;install-nvidia-driver:5xx"

@@ -20,8 +20,8 @@ from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import load_tokenizer
 from pipeline.verify_store import main as verify_main
 from pipeline.verify_store import verify
-from tests.conftest import DATA, run, shard_bytes
-from tests.training.launching import losses
+from tests.helpers.commands import DATA, run, shard_bytes
+from tests.helpers.trainings import losses
 from training.data.order import rows_at
 from training.energy.folder import open_energy_model
 from training.energy.model import EnergyModel

@@ -27,8 +27,8 @@ from pipeline.windows import graph as windows_graph
 from pipeline.windows import tokenise
 from pipeline.windows.job import WindowsJob
 from pipeline.windows.settings import WindowsSettings
-from tests.conftest import DATA, command, free_port, run, serving, shard_bytes, words
-from tests.killing import storm, timed
+from tests.helpers.commands import DATA, command, free_port, run, serving, shard_bytes, words
+from tests.helpers.processes import storm, timed
 
 INVALID = "invalid UTF-8 (see --encoding)"
 

@@ -17,6 +17,7 @@ from pipeline import make_windows, mine_negatives
 from pipeline.mining import graph as mining_graph
 from pipeline.mining import rows as mining
 from pipeline.mining.job import drawn_length
+from pipeline.mining.settings import context_lengths_of
 from pipeline.models.language_model import open_language_model
 from pipeline.models.model_folder import quiet
 from pipeline.runtime import files
@@ -28,8 +29,8 @@ from pipeline.text.builtin_corpora import ALPHABET
 from pipeline.text.tokenizer import character_tokenizer
 from pipeline.verify_store import main as verify_main
 from pipeline.verify_store import verify
-from tests.conftest import command, free_port, run, serving, shard_bytes
-from tests.killing import storm, timed
+from tests.helpers.commands import command, free_port, run, serving, shard_bytes
+from tests.helpers.processes import storm, timed
 
 SIZES = {"vocab_size": 14, "n_embd": 32, "n_layer": 2, "n_head": 1, "n_positions": 16, "initializer_range": 0.3}
 
@@ -152,8 +153,7 @@ def test_all_contexts_the_empty_one_included(name, windows, request, tmp_path):
     ("given", "expected"), [("0", [0]), ("0-3", [0, 1, 2, 3]), ("7,0-2,12-12", [7, 0, 1, 2, 12]), (None, [9, 11])]
 )
 def test_context_lengths_are_numbers_and_ranges(given, expected):
-    facts = mine_negatives.WindowsFacts("windows", {"window": 13}, {}, None)
-    assert mine_negatives.context_lengths(given, facts) == tuple(expected)
+    assert context_lengths_of(given, 13) == tuple(expected)
 
 
 def test_vllm_mines_both_directions_and_rules_in_one_run(windows, generator, backwards, tmp_path):
@@ -412,9 +412,9 @@ def test_bad_input_is_refused_before_an_engine_is_loaded(
         (windows, generator, output, "--context_lengths=8-5", "--context_lengths 8-5: a range from the smaller"),
         (windows, generator, output, "--context_lengths=0-5,3", "--context_lengths 0-5,3: each length once"),
         (windows, generator, output, "--context_lengths=0-", "--context_lengths 0-: numbers and ranges"),
-        (windows, generator, output, "--sampling top_k --top_k 0", "--top_k 0: between 1"),
+        (windows, generator, output, "--sampling top_k --top_k 0", "--top_k 0: at least 1"),
         (windows, generator, output, "--top_p 0", "--top_p 0"),
-        (windows, generator, output, "--negatives 0", "--negatives 0: between 1"),
+        (windows, generator, output, "--negatives 0", "--negatives 0: at least 1"),
         (windows, generator, output, f"--generator {generator}", "would share"),
         (windows, generator, output, "--generators list.yaml", "--generator: name at least one, or a list"),
         (windows, generator, output, "--runner NoSuchRunner", "--runner NoSuchRunner"),

@@ -8,7 +8,7 @@ import pytest
 from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import read_manifest
 from pipeline.verify_store import main, verify
-from tests.conftest import run, shard_bytes
+from tests.helpers.commands import run, shard_bytes
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.requirements.project import copy_project
+from tests.helpers.commands import ROOT
+from tests.helpers.project import copy_project
 
 Command = Callable[..., str]
 

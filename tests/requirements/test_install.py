@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
-from tests.conftest import free_port, serving
-from tests.requirements.project import copy_project, locked
+from tests.helpers.commands import free_port, serving
+from tests.helpers.project import copy_project, locked
 
 TORCH = "2.13.0"
 REAL = ("setuptools", "uv")

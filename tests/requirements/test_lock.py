@@ -10,8 +10,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.conftest import ROOT
-from tests.requirements.project import load, locked
+from tests.helpers.commands import ROOT
+from tests.helpers.project import load, locked
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 KIND = "gpu" if importlib.util.find_spec("torchvision") else "cpu"

@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+from importlib import import_module
+from inspect import signature
 from itertools import chain
 from pathlib import Path
 
@@ -10,10 +12,11 @@ import yaml
 
 from pipeline import split_texts
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.settings import Settings, read_settings
 from studies import run_study
 from studies.orchestration.study import SECTIONS, Study
-from tests.conftest import ROOT, command, run
-from tests.killing import kill_after
+from tests.helpers.commands import ROOT, command, run
+from tests.helpers.processes import kill_after
 
 SMALL = {
     "title": "Small",
@@ -74,37 +77,22 @@ def test_entries_become_commands_in_the_order_of_what_they_need(tmp_path):
 
 
 @pytest.mark.parametrize("study", sorted(path.name for path in (ROOT / "studies").glob("*.yaml")))
-def test_every_flag_of_the_studies_that_come_with_the_project_is_known_to_its_script(study):
-    """The commands that a dry run prints, given to the scripts' own parsers by way of --help: flags must be there."""
-    ended = run(
-        "studies/run_study.py",
-        "--study",
-        ROOT / "studies" / study,
-        "--output",
-        "o",
-        "--dry_run",
-        "--set",
-        "CORPUS=x*.txt",
-        "--set",
-        "DATA=data",
-    )
-    assert ended.returncode == 0, ended.stderr
-    lines = ended.stdout.splitlines()
-    assert len(lines) > 5
-    scripts = {}
-    for line in lines:
-        script = next(word for word in line.split() if word.endswith(".py"))
-        scripts.setdefault(script, set()).update(
-            word for word in line.split()[line.split().index(script) :] if word.startswith("--")
-        )
-    for script, flags in scripts.items():
-        source = (
-            (ROOT / script).read_text()
-            + "".join(path.read_text() for path in (ROOT / script).parent.glob("*.py"))
-            + (ROOT / "training/loop/run.py").read_text()
-        )
-        for flag in flags:
-            assert f'"{flag}"' in source, f"{script} {flag}"
+def test_every_command_of_the_studies_that_come_with_the_project_gives_its_stage_settings(study):
+    """The stages' own settings read the flags, and refuse values that cannot work."""
+    jobs = Study(str(ROOT / "studies" / study), "o", {"CORPUS": "x*.txt", "DATA": "data"}).jobs()
+    assert len(jobs) > 5
+    for job in jobs:
+        place = next(place for place, word in enumerate(job.command) if word.endswith(".py"))
+        settings = read_settings(settings_of(job.command[place]), job.command[place + 1 :], None)
+        assert settings.output.startswith("o/")
+
+
+def settings_of(script: str) -> type[Settings]:
+    """What a script's stage takes: the function of the script's name; an analysis is called analyse."""
+    path = Path(script).resolve().relative_to(ROOT).with_suffix("")
+    module = import_module(".".join(path.parts))
+    stage = getattr(module, "analyse" if path.parent.name == "analyses" else path.name)
+    return next(iter(signature(stage).parameters.values())).annotation
 
 
 def test_a_study_runs_is_killed_continues_and_does_nothing_twice(tmp_path):

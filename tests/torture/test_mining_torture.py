@@ -4,8 +4,8 @@ import pytest
 
 from pipeline import mine_negatives
 from pipeline.verify_store import verify
-from tests.conftest import command, shard_bytes
-from tests.killing import storm, timed
+from tests.helpers.commands import command, shard_bytes
+from tests.helpers.processes import storm, timed
 from tests.pipeline.test_mine_negatives import arguments, check_rows, generator, windows  # noqa: F401
 
 

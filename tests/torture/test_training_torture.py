@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.conftest import Stores
-from tests.killing import kill_after
+from tests.helpers.commands import Stores
+from tests.helpers.processes import kill_after
+from tests.helpers.trainings import kill_at_step, losses, train, train_command
 from tests.training.conftest import generators, negatives  # noqa: F401
-from tests.training.launching import kill_at_step, losses, train, train_command
 
 
 class Job(NamedTuple):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline import verify_store
-from tests.conftest import command, shard_bytes, words
-from tests.killing import storm, timed
+from tests.helpers.commands import command, shard_bytes, words
+from tests.helpers.processes import storm, timed
 
 WORKERS = (1, 2)
 KILLS = 10

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline import mine_negatives
 from pipeline.stores.reader import Store
-from tests.conftest import Stores
+from tests.helpers.commands import Stores
 from tests.pipeline.test_mine_negatives import save_generator
 
 

@@ -16,10 +16,11 @@ from pipeline import make_windows
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import load_tokenizer
-from tests.conftest import ROOT, Stores
+from tests.helpers.commands import ROOT, Stores
+from tests.helpers.processes import run_group
+from tests.helpers.trainings import kill_at_step, losses, train, train_command
 from tests.training.conftest import mined
 from tests.training.energy.test_inputs import by_hand
-from tests.training.launching import kill_at_step, losses, run_group, train, train_command
 from training import train_energy
 from training.data.order import rows_at
 from training.energy.folder import open_energy_model

@@ -16,8 +16,9 @@ from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import read_record
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import load_tokenizer
-from tests.conftest import ROOT
-from tests.training.launching import kill_at_step, losses, run_group, train, train_command
+from tests.helpers.commands import ROOT
+from tests.helpers.processes import run_group
+from tests.helpers.trainings import kill_at_step, losses, train, train_command
 from training import train_lm
 from training.data.order import rows_at
 from training.language.presets import PRESETS

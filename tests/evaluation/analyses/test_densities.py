@@ -8,7 +8,7 @@ from evaluation.analyses.densities import log_probabilities, scored_contexts
 from evaluation.joint.bounds import log_partition_bounds
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
-from tests.evaluation.world import SAMPLES, truth
+from tests.helpers.world import SAMPLES, truth
 
 
 def expected(world) -> dict[str, tuple[float, float]]:

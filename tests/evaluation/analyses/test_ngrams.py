@@ -10,7 +10,7 @@ from evaluation import sample_joint
 from evaluation.analyses import ngrams
 from evaluation.analyses.ngrams import shares, unique_share
 from pipeline.runtime.errors import UserError
-from tests.conftest import run
+from tests.helpers.commands import run
 
 
 def test_shares_by_hand():

@@ -10,7 +10,7 @@ from evaluation import sample_joint
 from evaluation.analyses import repetition_by_energy, repetition_next_token
 from evaluation.analyses.repetition_next_token import first_repetition
 from pipeline.runtime.errors import UserError
-from tests.evaluation.world import CONTEXT, TEXTS, truth
+from tests.helpers.world import CONTEXT, TEXTS, truth
 
 
 def repeated(tokens: list[int], n: int) -> float:

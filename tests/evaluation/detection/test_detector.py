@@ -10,8 +10,8 @@ from evaluation.detection.detector import Detector
 from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import UserError
 from pipeline.text.tokenizer import load_tokenizer
-from tests.conftest import words
 from tests.evaluation.conftest import TINY
+from tests.helpers.commands import words
 from training.energy.folder import open_energy_model
 from training.energy.model import EnergyModel
 from training.energy.presets import PRESETS

@@ -20,7 +20,7 @@ from evaluation.human.site.app import create_app
 from evaluation.human.site.guards import Pace
 from evaluation.human.site.links import Rater, find_rater
 from evaluation.human.study.file import StudyFile
-from tests.conftest import command, free_port, serving
+from tests.helpers.commands import command, free_port, serving
 
 SUBJECTS = ["harbour", "council", "orchard", "library", "railway", "museum", "bakery", "island", "theatre", "river"]
 HARD = [

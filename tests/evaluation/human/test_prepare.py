@@ -14,8 +14,8 @@ from pipeline import make_windows
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import load_tokenizer
-from tests.conftest import run
 from tests.evaluation.human.conftest import Prepared, write_samples
+from tests.helpers.commands import run
 
 
 def comparisons(study: Prepared) -> list[dict]:

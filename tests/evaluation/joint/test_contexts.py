@@ -5,7 +5,7 @@ import pytest
 
 from evaluation.joint.contexts import contexts_of, open_stores
 from pipeline.runtime.errors import UserError
-from tests.evaluation.world import CONTEXT, SAMPLES, WINDOW
+from tests.helpers.world import CONTEXT, SAMPLES, WINDOW
 
 
 def test_every_context_has_its_real_window_and_its_samples_in_order(world):

@@ -7,7 +7,7 @@ from evaluation.joint.exact import last_token_log_probs, next_log_probs, open_ba
 from evaluation.results.cache import ResultCache
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
-from tests.evaluation.world import CONTEXT, TEXTS, truth
+from tests.helpers.world import CONTEXT, TEXTS, truth
 
 
 def test_every_context_comes_once_however_many_rows_its_samples_have(world):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.evaluation.world import SAMPLES, truth
+from tests.helpers.world import SAMPLES, truth
 
 
 def test_real_completions_are_counted_among_samples_and_choices(world):

@@ -8,7 +8,7 @@ from evaluation.joint.model import Draw, JointModel, resample
 from pipeline.engines.sampling import Sampling, uniform
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
-from tests.evaluation.world import CONTEXT, TEXTS, truth
+from tests.helpers.world import CONTEXT, TEXTS, truth
 
 
 def fits(counts: np.ndarray, probabilities: np.ndarray) -> float:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from evaluation import report
-from tests.evaluation.pages import Page
+from tests.helpers.pages import Page
 
 SCRIPT = "<script>document.title = 'taken over'</script> & <b>bold</b>"
 

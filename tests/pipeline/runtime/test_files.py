@@ -39,7 +39,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     limited = (
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"  # the operating system refuses larger files
-        f"from pipeline import files; files.put({str(target)!r}, b'n' * 5000)"
+        f"from pipeline.runtime import files; files.put({str(target)!r}, b'n' * 5000)"
     )
     ended = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True)
     assert "File too large" in ended.stderr

@@ -9,7 +9,7 @@ import pytest
 from pipeline.runtime import files, lock
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.lock import writing
-from tests.conftest import free_port, serving
+from tests.helpers.commands import free_port, serving
 
 HOLD = """
 import sys, time

@@ -6,7 +6,7 @@ import pytest
 from pipeline.text.blocks import Block, Ended, cut_texts, one_spaced
 from pipeline.text.documents import Rejected
 from pipeline.text.tokenizer import character_tokenizer, load_tokenizer
-from tests.conftest import words
+from tests.helpers.commands import words
 
 LETTERS = character_tokenizer("abcdefghij ")
 

@@ -10,7 +10,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.text import tokenizer as module
 from pipeline.text.builtin_corpora import python_docs
 from pipeline.text.tokenizer import END_OF_TEXT, TextEncoder, chunks, load_tokenizer, train_tokenizer
-from tests.conftest import DATA, words
+from tests.helpers.commands import DATA, words
 
 LLAMA_3 = (  # the pattern that today's models split words with: a line break joins the punctuation before it
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"

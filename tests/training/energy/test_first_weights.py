@@ -21,7 +21,7 @@ from transformers import (
 from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import UserError
 from pipeline.text.tokenizer import load_tokenizer
-from tests.conftest import words
+from tests.helpers.commands import words
 from training import train_energy
 from training.energy.first_weights import copy_first_weights, find_first_weights
 from training.energy.folder import EnergyFolder, open_energy_model, reader_for

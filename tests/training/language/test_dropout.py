@@ -18,7 +18,7 @@ from transformers import (
 
 from pipeline.models.model_folder import quiet
 from pipeline.text.tokenizer import load_tokenizer
-from tests.conftest import Stores
+from tests.helpers.commands import Stores
 from training import train_lm
 from training.language.dropout import without_dropout
 from training.language.presets import PRESETS

@@ -9,7 +9,7 @@ from transformers import AutoModelForMaskedLM, BertForMaskedLM
 from pipeline.models.language_model import open_language_model
 from pipeline.runtime.errors import UserError
 from pipeline.text.tokenizer import load_tokenizer
-from tests.training.launching import losses, train
+from tests.helpers.trainings import losses, train
 from training import train_lm
 from training.language.task import NO_TARGET, MaskedModelling
 from training.train_lm import masked_config

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.helpers.commands import ROOT
 from training.loop import checkpoints
 from training.loop.checkpoints import Mark
 

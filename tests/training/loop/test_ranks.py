@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.runtime.errors import UserError
-from tests.conftest import ROOT, free_port
-from tests.training.launching import run_group
+from tests.helpers.commands import ROOT, free_port
+from tests.helpers.processes import run_group
 from training.loop import ranks
 
 SCRIPT = f"""

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.runtime.errors import UserError
-from tests.conftest import ROOT, Stores
-from tests.training.launching import losses
+from tests.helpers.commands import ROOT, Stores
+from tests.helpers.trainings import losses
 from training import train_lm
 from training.language.task import LanguageModelling
 from training.loop import checkpoints, ranks

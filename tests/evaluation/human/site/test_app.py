@@ -9,9 +9,9 @@ import pytest
 
 from evaluation.human import invite
 from evaluation.human.site.guards import MOST_KNOWN, LastMinute
-from tests.conftest import run
 from tests.evaluation.human.conftest import HARD, Prepared, attentive, served_here
-from tests.evaluation.human.visitor import Visitor
+from tests.helpers.commands import run
+from tests.helpers.visitor import Visitor
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import time
 from collections import Counter
 
 from evaluation.human.study.votes import votes_of
-from tests.conftest import command, free_port, serving
 from tests.evaluation.human.conftest import Prepared, integrity, served
-from tests.evaluation.human.crowd import Crowd
+from tests.helpers.commands import command, free_port, serving
+from tests.helpers.crowd import Crowd
 
 FAST = ("--requests_per_minute", "100000")
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from packaging.requirements import Requirement
 
-from tests.conftest import ROOT
+from tests.helpers.commands import ROOT
 
 
 def locked(kind: str) -> dict[str, str]:

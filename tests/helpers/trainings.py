@@ -1,21 +1,14 @@
 """The trainers as users start them, and what they log."""
 
 import csv
-import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-import psutil
+from tests.helpers.commands import ROOT, Stores, free_port
+from tests.helpers.processes import PATIENCE, run_group, started
 
-from tests.conftest import ROOT, Stores, free_port
-
-PATIENCE = 600  # seconds; a loaded machine is slow, a training that hangs is not waited for forever
 # At a rate at which the rounding of another order of additions stays small over twenty steps.
 SMALLEST = {"train_lm": "transf-nano", "train_energy": "bit-nano --max_lr 1e-3"}
 
@@ -35,37 +28,6 @@ def train_command(
 def train(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
     """Runs a training to its end."""
     return run_group(train_command(*arguments, **options))
-
-
-def run_group(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end and returns what it said; however this ends, no process of its stays behind."""
-    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        output, errors = process.communicate(timeout=PATIENCE)
-        return subprocess.CompletedProcess(command, process.returncode, output, errors)
-
-
-@contextmanager
-def started(command: list[str], **options: Any) -> Iterator[subprocess.Popen]:
-    """A command and all that it starts, ranks included: one group of processes, killed when the block ends."""
-    process = subprocess.Popen(command, start_new_session=True, **options)
-    try:
-        yield process
-    finally:
-        members = group(process.pid)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        psutil.wait_procs(members, timeout=10)  # what they had open is free again
-
-
-def group(leader: int) -> list[psutil.Process]:
-    """The processes that a leader started, also those whose parents have gone."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(ProcessLookupError):
-            if os.getpgid(process.pid) == leader and process.pid != leader:
-                found.append(process)
-    return found
 
 
 def kill_at_step(command: list[str], output: Path, step: int) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from tests.evaluation.human.visitor import FORM_TOKEN, PAGE
+from tests.helpers.visitor import FORM_TOKEN, PAGE
 
 TLS = ssl.create_default_context()  # one for all, since making one takes longer than an answer
 
