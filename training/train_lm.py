@@ -26,7 +26,7 @@ from transformers import (
     set_seed,
 )
 
-from pipeline.models.language_model import LanguageModel, open_language_model
+from pipeline.models.language_model import LanguageModelFolder, open_language_model
 from pipeline.models.residual_lm import Ralm, config_of
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
@@ -118,8 +118,8 @@ class LanguageModelSettings(RunSettings):
 class Sources:
     """The language models that another one is made of: the frozen one that it corrects, the one that it starts from."""
 
-    base: LanguageModel | None = None
-    init: LanguageModel | None = None
+    base: LanguageModelFolder | None = None
+    init: LanguageModelFolder | None = None
 
     @classmethod
     def open(cls, settings: LanguageModelSettings) -> "Sources":
@@ -127,7 +127,7 @@ class Sources:
         return cls(*(open_language_model(name) if name else None for name in (settings.base, settings.init)))
 
     @property
-    def models(self) -> list[LanguageModel]:
+    def models(self) -> list[LanguageModelFolder]:
         return [model for model in (self.base, self.init) if model]
 
 
@@ -265,7 +265,7 @@ def task_of(
     return LanguageModelling(*common)
 
 
-def copy_weights(init: LanguageModel, model: PreTrainedModel) -> None:
+def copy_weights(init: LanguageModelFolder, model: PreTrainedModel) -> None:
     """All weights of one model into another of the same shape; a tensor that does not fit is named."""
     source, target = init.load().state_dict(), model.state_dict()
     for name in sorted(source.keys() | target.keys()):

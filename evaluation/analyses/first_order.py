@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pipeline.runtime.errors import UserError
-from training.energy.folder import EnergyFolder
+from training.energy.folder import EnergyModelFolder
 from training.energy.model import EnergyModel
 
 Tokens = NDArray[np.int32]
@@ -27,7 +27,7 @@ class Replacement:
     estimate: float
 
 
-def check_has_embeddings(energy: EnergyFolder) -> None:
+def check_has_embeddings(energy: EnergyModelFolder) -> None:
     """Refuses models that do not read the store's ids."""
     if energy.config.own_tokenizer:
         raise UserError(

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from evaluation.joint.scorers import EnergyScorer, LikelihoodScorer, Scorer
-from pipeline.models.language_model import LanguageModel, open_language_model
+from pipeline.models.language_model import LanguageModelFolder, open_language_model
 from pipeline.models.model_folder import ModelFolder
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
@@ -25,7 +25,7 @@ from pipeline.stores.manifest import MANIFEST, read_record
 from pipeline.stores.reader import Store
 from schemas.division import join
 from schemas.results import SAMPLES_FILE
-from training.energy.folder import EnergyFolder, open_energy_model
+from training.energy.folder import EnergyModelFolder, open_energy_model
 from training.energy.inputs import Sequences, pad
 
 MADE_BY = {
@@ -70,21 +70,21 @@ def store_of(path: str, kind: str) -> Store:
     return Store(path, kind=kind)
 
 
-def energy_of(name: str) -> EnergyFolder:
+def energy_of(name: str) -> EnergyModelFolder:
     try:
         return open_energy_model(name)
     except UserError as error:
         raise _with_way_out(error, name, "energy") from None
 
 
-def language_model_of(name: str) -> LanguageModel:
+def language_model_of(name: str) -> LanguageModelFolder:
     try:
         return open_language_model(name)
     except UserError as error:
         raise _with_way_out(error, name, "language") from None
 
 
-def scorers_for(store: Store, energy: EnergyFolder, generator: LanguageModel) -> tuple[Scorer, Scorer]:
+def scorers_for(store: Store, energy: EnergyModelFolder, generator: LanguageModelFolder) -> tuple[Scorer, Scorer]:
     """Both models, as what gives the store's windows energies: E, and minus the log-probability."""
     window = int(store.manifest.settings["window"])
     for model in (energy, generator):

@@ -23,7 +23,7 @@ from evaluation.detection.accuracy import interval
 from evaluation.joint.scorers import EnergyScorer
 from evaluation.results.figures import INK, panels, styled
 from pipeline.runtime.errors import UserError, exit_with
-from training.energy.folder import EnergyFolder
+from training.energy.folder import EnergyModelFolder
 
 Flags = NDArray[np.bool_]
 
@@ -55,7 +55,7 @@ def analyse(settings: ThirdDetectorSettings) -> Analysis:
     return write(analysis, figure_of(rows), settings.output)
 
 
-def called_real(samples: JointSamples, detector: EnergyFolder) -> dict[str, Flags]:
+def called_real(samples: JointSamples, detector: EnergyModelFolder) -> dict[str, Flags]:
     """For each kind of text, which of its windows the detector takes for real."""
     if detector.tokenizer_digest != samples.settings["tokenizer"]:
         raise UserError(
@@ -85,7 +85,7 @@ def rows_of(called: dict[str, Flags]) -> list[dict[str, Any]]:
     return [*rows, row | {"low": 2 * low - 1, "high": 2 * high - 1}]
 
 
-def doubts(samples: JointSamples, detector: EnergyFolder) -> list[str]:
+def doubts(samples: JointSamples, detector: EnergyModelFolder) -> list[str]:
     found = []
     if detector.weights_digest == samples.settings["energy"]:
         found.append("The detector is the energy model that chose the samples: it is no third one.")

@@ -15,7 +15,7 @@ from evaluation.joint.scorers import EnergyScorer
 from pipeline.runtime.errors import UserError
 from pipeline.text.blocks import BLOCK, Block, Ended, cut_texts
 from pipeline.text.tokenizer import load_tokenizer
-from training.energy.folder import EnergyFolder, check_length, open_energy_model
+from training.energy.folder import EnergyModelFolder, check_length, open_energy_model
 from training.energy.inputs import Sequences, pad
 
 BATCHES = 8  # of blocks that are laid out in memory together, so that those of equal length find each other
@@ -50,7 +50,7 @@ class Detector:
     """An energy model that reads whole texts, in blocks of as many tokens as it was trained on, or as it can read."""
 
     def __init__(self, energy: str, block: int | None = None, batch_size: int | None = None):
-        self.folder: EnergyFolder = open_energy_model(energy)
+        self.folder: EnergyModelFolder = open_energy_model(energy)
         self.block = block_length(self.folder, block)
         self.encoder = load_tokenizer(self.folder.folder)
         self.scorer = EnergyScorer(self.folder, batch_size)
@@ -106,7 +106,7 @@ class Detector:
         return Detection(total / blocks, blocks, text.tokens, text.tokens < self.block)
 
 
-def block_length(folder: EnergyFolder, wanted: int | None) -> int:
+def block_length(folder: EnergyModelFolder, wanted: int | None) -> int:
     """The paper's 160 tokens, or as many as the model can read; one that was asked for must fit."""
     longest = None if folder.config.own_tokenizer else folder.config.longest
     if wanted is None:

@@ -20,7 +20,7 @@ from pipeline.engines.sampling import Sampling
 from pipeline.engines.torch_engine import groups, prepared
 from pipeline.models.model_folder import open_model_folder
 from schemas.division import completion_start
-from training.energy.folder import EnergyFolder, open_energy_model
+from training.energy.folder import EnergyModelFolder, open_energy_model
 from training.energy.inputs import Sequences, completed
 from training.energy.model import LINEAR, UNIT, BagOfTokens, Causal, EnergyConfig
 
@@ -39,7 +39,7 @@ class Scorer(Protocol):
 class EnergyScorer:
     """A trained energy model."""
 
-    def __init__(self, folder: EnergyFolder, batch_size: int | None = None):
+    def __init__(self, folder: EnergyModelFolder, batch_size: int | None = None):
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.model = folder.load(self.device)
         self.reader = folder.reader()

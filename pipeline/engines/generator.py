@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline.engines.choice import ENGINES, VLLM, default_engine
 from pipeline.engines.sampling import NUCLEUS, Completions, Sampling
-from pipeline.models.language_model import LanguageModel, open_language_model
+from pipeline.models.language_model import LanguageModelFolder, open_language_model
 from pipeline.runtime.errors import UserError
 from schemas.division import reading_order
 
@@ -38,7 +38,7 @@ class Generator:
     A left-to-right generator is given what comes before the completion, a right-to-left one what comes after it.
     """
 
-    model: LanguageModel
+    model: LanguageModelFolder
     engine: Engine
     sampling: Sampling
     window_length: int
@@ -125,7 +125,7 @@ def open_generator(name: str, sampling: Sampling, engine: str | None = None, *, 
     return Generator(model, _engine(model, sampling, engine, window_length), sampling, window_length)
 
 
-def _engine(model: LanguageModel, sampling: Sampling, engine: str, window_length: int) -> Engine:
+def _engine(model: LanguageModelFolder, sampling: Sampling, engine: str, window_length: int) -> Engine:
     # Each engine brings a library that takes seconds to import: only the chosen one's is.
     if engine == VLLM:
         from pipeline.engines.vllm_engine import VllmEngine

@@ -16,7 +16,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from pipeline.engines.sampling import Completions, Sampling, draw, log_probabilities, uniform
-from pipeline.models.language_model import LanguageModel
+from pipeline.models.language_model import LanguageModelFolder
 from pipeline.runtime.errors import UserError
 
 Tokens = NDArray[np.int32]
@@ -29,7 +29,7 @@ MOST_ROWS = {"cpu": 64, "cuda": 1024}  # sequences at once; on CPU larger arrays
 class TorchEngine:
     """A language model's weights in this process; prompts and completions are in the model's own order."""
 
-    def __init__(self, model: LanguageModel, memory: int = MEMORY):
+    def __init__(self, model: LanguageModelFolder, memory: int = MEMORY):
         self.model = model
         self.memory = memory
         self.device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline.engines.environment import prepare_environment
 from pipeline.engines.sampling import NUCLEUS, TOP_K, Completions, Sampling
-from pipeline.models.language_model import OWN, LanguageModel
+from pipeline.models.language_model import OWN, LanguageModelFolder
 from pipeline.runtime.errors import UserError, first_line
 
 Tokens = NDArray[np.int32]
@@ -36,7 +36,7 @@ class VllmEngine:
     after it, and then log_p takes a second pass.
     """
 
-    def __init__(self, model: LanguageModel, window_length: int, nucleus: bool = False):
+    def __init__(self, model: LanguageModelFolder, window_length: int, nucleus: bool = False):
         self.model, self.window_length, self.nucleus = model, window_length, nucleus
         self._llm: Any = None
         if str(model.config.model_type).startswith(OWN):

@@ -11,7 +11,7 @@ from pipeline.engines.choice import VLLM
 from pipeline.engines.sampling import NUCLEUS, Sampling
 from pipeline.mining.job import StoreJob
 from pipeline.mining.settings import MiningSettings
-from pipeline.models.language_model import LanguageModel, open_language_model
+from pipeline.models.language_model import LanguageModelFolder, open_language_model
 from pipeline.runtime import files
 from pipeline.runtime.beam import beam_options, is_local, worker_processes
 from pipeline.runtime.errors import UserError
@@ -73,7 +73,7 @@ def find_stores(
         yield StoreJob(writer, name, settings.engine, sampling, description)
 
 
-def describe_generator(model: LanguageModel) -> dict[str, Any]:
+def describe_generator(model: LanguageModelFolder) -> dict[str, Any]:
     """What the manifest says of a generator, from which tables are labelled later."""
     model.check_weights()
     known = model.provenance

@@ -18,7 +18,7 @@ OWN = "residual_ebm_"  # begins the model types that are this project's own, whi
 
 
 @dataclass(frozen=True)
-class LanguageModel(ModelFolder):
+class LanguageModelFolder(ModelFolder):
     """A trained language model, known by its folder; its weights are read only when they are asked for."""
 
     @property
@@ -73,10 +73,10 @@ class LanguageModel(ModelFolder):
             )
 
 
-def open_language_model(name: str) -> LanguageModel:
+def open_language_model(name: str) -> LanguageModelFolder:
     """From a model's folder, here or in a bucket, or from the hub by its name."""
     found = open_model_folder(name, "language model")
-    config, model = found.config, LanguageModel(found.name, found.folder, found.config)
+    config, model = found.config, LanguageModelFolder(found.name, found.folder, found.config)
     if not hasattr(config, "vocab_size"):
         raise UserError(f"{name}: config.json is not a language model's, there is no vocab_size in it")
     if any(architecture.endswith("MaskedLM") for architecture in config.architectures or []):

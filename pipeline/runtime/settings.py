@@ -40,8 +40,8 @@ def setting(
 
     One that is no flag (`flag=False`) is given from Python alone. What is made depends on those with `result`.
     """
-    told = {"help": help, "metavar": metavar, "choices": choices, "group": group, "least": least, "most": most}
-    metadata = told | {"commas": commas, "several": several, "flag": flag, "result": result}
+    facts = {"help": help, "metavar": metavar, "choices": choices, "group": group, "least": least, "most": most}
+    metadata = facts | {"commas": commas, "several": several, "flag": flag, "result": result}
     return field(default=default, metadata=metadata) if default is not MISSING else field(metadata=metadata)
 
 
@@ -119,13 +119,13 @@ def read_known_settings(cls: type[S], arguments: Sequence[str], about: str | Non
         if isinstance(values.get(one.name), list):
             values[one.name] = tuple(values[one.name])
     if given.settings is not None:
-        values = recorded(given.settings) | values
+        values = read_recorded(given.settings) | values
     if given.settings is not None:
         return cls.from_json({name: _plain(value) for name, value in values.items()}, given.settings), rest
     return cls(**values), rest
 
 
-def recorded(url: str) -> dict[str, Any]:
+def read_recorded(url: str) -> dict[str, Any]:
     """Settings from a file: as they are, or as a manifest or a record has them."""
     try:
         content = json.loads(files.read(url))
@@ -163,31 +163,31 @@ def _depth(cls: type[Settings], name: str) -> int:
 
 
 def _add_flag(parser: argparse._ActionsContainer, one: "Field[Any]", hint: Any, required: bool) -> None:
-    told = one.metadata
+    facts = one.metadata
     inner = _without_none(hint)
     items = _items(inner)
     if inner is bool:
-        parser.add_argument(f"--{one.name}", action="store_const", const=True, help=told["help"])
+        parser.add_argument(f"--{one.name}", action="store_const", const=True, help=facts["help"])
         return
-    options: dict[str, Any] = {"metavar": told["metavar"], "help": told["help"].replace("%", "%%")}
+    options: dict[str, Any] = {"metavar": facts["metavar"], "help": facts["help"].replace("%", "%%")}
     options["required"] = required
-    if items is not None and told["several"]:
+    if items is not None and facts["several"]:
         options |= {"action": "extend", "nargs": "+"}
-    elif items is not None and not told["commas"]:
+    elif items is not None and not facts["commas"]:
         options["action"] = "append"
-    kind = items if items is not None and not told["commas"] else str if items is not None else inner
+    kind = items if items is not None and not facts["commas"] else str if items is not None else inner
     if kind in (int, float):
         options["type"] = kind
-    if told["choices"] is not None:
-        options |= {"choices": told["choices"], "metavar": told["metavar"]}
-        if told["metavar"] is None:
+    if facts["choices"] is not None:
+        options |= {"choices": facts["choices"], "metavar": facts["metavar"]}
+        if facts["metavar"] is None:
             del options["metavar"]
     parser.add_argument(f"--{one.name}", **options)
 
 
-def check_value(name: str, value: Any, told: Any) -> None:
+def check_value(name: str, value: Any, facts: Any) -> None:
     for each in value if isinstance(value, tuple) else [value]:
-        choices, least, most = (told.get(key) for key in ("choices", "least", "most"))
+        choices, least, most = (facts.get(key) for key in ("choices", "least", "most"))
         if each is None:
             continue
         if choices is not None and each not in choices:

@@ -13,7 +13,7 @@ from pipeline.models.model_folder import ModelFolder, open_model_folder, quiet
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from schemas.division import RIGHT_TO_LEFT
-from training.energy.folder import EnergyFolder, open_energy_model
+from training.energy.folder import EnergyModelFolder, open_energy_model
 from training.energy.model import BIT, UNIT, EnergyConfig, EnergyModel, TransformerEnergy, unused_positions
 from training.language.dropout import without_dropout
 
@@ -85,7 +85,7 @@ def copy_first_weights(model: EnergyModel, first: FirstWeights, encoder: TextEnc
     """Copies what there is into the model; a tensor that does not fit is named."""
     folder, kind = first.folder, model.config.kind
     folder.check_weights()
-    if isinstance(folder, EnergyFolder):
+    if isinstance(folder, EnergyModelFolder):
         folder.check_fits(window, encoder.description, "the store")
         return transplant(folder.load().state_dict(), model, folder.name, "")
     if kind == UNIT:

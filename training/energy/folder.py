@@ -18,7 +18,7 @@ OWN_TOKENIZER = "encoder_tokenizer.json"
 
 
 @dataclass(frozen=True)
-class EnergyFolder(ModelFolder):
+class EnergyModelFolder(ModelFolder):
     """A trained energy model, known by its folder; its weights are read only when they are asked for."""
 
     config: EnergyConfig
@@ -58,12 +58,12 @@ class EnergyFolder(ModelFolder):
         check_length(self.config, window, of, self.name)
 
 
-def open_energy_model(name: str) -> EnergyFolder:
+def open_energy_model(name: str) -> EnergyModelFolder:
     """From an energy model's folder, here or in a bucket, or from the hub by its name."""
     found = open_model_folder(name, "energy model")
     if not isinstance(found.config, EnergyConfig):
         raise UserError(f"{name}: a {found.config.model_type} model, not an energy model")
-    return EnergyFolder(found.name, found.folder, found.config)
+    return EnergyModelFolder(found.name, found.folder, found.config)
 
 
 def reader_for(config: EnergyConfig, tokenizer: str, own: str | None) -> Reader:

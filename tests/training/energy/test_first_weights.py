@@ -24,7 +24,7 @@ from pipeline.text.tokenizer import load_tokenizer
 from tests.helpers.commands import words
 from training import train_energy
 from training.energy.first_weights import copy_first_weights, find_first_weights
-from training.energy.folder import EnergyFolder, open_energy_model, reader_for
+from training.energy.folder import EnergyModelFolder, open_energy_model, reader_for
 from training.energy.inputs import Sequences
 from training.energy.model import EnergyModel
 from training.energy.presets import PRESETS
@@ -216,7 +216,7 @@ def test_an_energy_model_goes_on_from_another(encoder, tmp_path, tokenizer):
         ids = torch.randint(0, 400, (3, 16))
         assert torch.allclose(model(ids), first(ids), atol=1e-6)
         assert "new: nothing" in report
-    assert isinstance(find_first_weights(folder, None, encoder.description).folder, EnergyFolder)
+    assert isinstance(find_first_weights(folder, None, encoder.description).folder, EnergyModelFolder)
     with pytest.raises(UserError, match=r"network.embeddings.weight is \(400, 64\) there and absent here"):
         start("bit-nano", folder, encoder)
     lm = save(GPT2LMHeadModel(LM_PRESETS["transf-nano"].build(400, 256, None)), tmp_path / "lm", tokenizer)
