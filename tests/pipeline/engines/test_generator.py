@@ -17,6 +17,8 @@ from pipeline.models.language_model import open_language_model
 from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 EOS = 2
 ALL = np.array(list(itertools.product(range(3), repeat=4)), np.int32)
 DIRECTIONS = ("left_to_right", "right_to_left")
@@ -78,15 +80,6 @@ def fits(counts: np.ndarray, probabilities: np.ndarray) -> bool:
     cells = [np.append(values[~rare], values[rare].sum()) for values in (counts, expected)]
     observed, expected = (values[cells[1] > 0] for values in cells)
     return bool(stats.chisquare(observed, expected).pvalue > 1e-3)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models as small as these gain nothing from a second thread, and lose much where something else is running."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -14,6 +12,8 @@ from pipeline.models.language_model import AutoModelForCausalLM, open_language_m
 from pipeline.models.model_folder import quiet
 from pipeline.models.residual_lm import RalmConfig
 from pipeline.runtime.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 ROPE = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 ROPE |= {"num_key_value_heads": 2, "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 1}
@@ -34,15 +34,6 @@ def save(config, folder) -> str:
     with quiet():
         AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return str(folder)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models as small as these gain nothing from a second thread, and lose much where something else is running."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

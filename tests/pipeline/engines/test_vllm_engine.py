@@ -18,17 +18,10 @@ from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import UserError
 from tests.pipeline.engines.test_generator import save_model
 
+pytestmark = [pytest.mark.vllm, pytest.mark.usefixtures("one_thread")]
+
 WINDOW = 127
 SIZES = {"vocabulary": 500, "n_embd": 64, "n_head": 2, "n_layer": 4, "n_positions": WINDOW + 1}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models as small as these gain nothing from a second thread, and lose much where something else is running."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
