@@ -55,6 +55,7 @@ def windows_by_hand(store: Store) -> tuple[list[list[int]], list[int]]:
     return windows, labels
 
 
+@pytest.mark.slow
 def test_cells_are_what_a_plain_computation_says(negatives, backwards, generators, energy, tmp_path, capsys):
     """Three rows on a column that mixes both directions, and one on its own."""
     model = {"likelihood": generators["left_to_right"], "valid": [negatives.valid.path]}

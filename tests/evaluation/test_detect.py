@@ -64,6 +64,7 @@ def test_bad_texts_are_flagged_and_all_others_scored(text_models, tmp_path, caps
     assert all(found[key]["score"] is None and found[key]["probability"] is None for key in problems)
 
 
+@pytest.mark.slow
 def test_a_text_of_ten_megabytes_takes_little_memory(text_models, tmp_path):
     """With white space and without; beside it a text that is scored as ever."""
     texts = ["The whale is white. " * 500_000, "abcdefghij" * 1_000_000, words(100, 2)]

@@ -49,6 +49,7 @@ def test_a_constant_energy_changes_nothing(world):
     assert result["effective_samples"]["least"] == pytest.approx(SAMPLES)
 
 
+@pytest.mark.slow
 def test_token_by_token_the_conditionals_are_those_of_the_joint_distribution(world):
     """Samples at contexts of 2, 3 and 4; the exact conditionals come from sums over all completions."""
     flags = f"--context_lengths 2,3,4 --every_context_length --negatives {SAMPLES}"
@@ -195,6 +196,7 @@ def test_a_perfect_energy_gives_the_datas_own_perplexity(world, monkeypatch):
     assert result["last_position"]["exact"] == pytest.approx(np.exp(-np.mean(last)), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues_to_the_same_figures(world, tmp_path):
     flags = ["--negatives", world.samples, "--energies", world.energies, "--samples_curve", "--exact_windows", "20"]
     flags += ["--energy", f"{world.folder}/energy", "--generator", f"{world.folder}/lm0"]

@@ -22,6 +22,7 @@ def read(path: Path, name: str) -> Any:
     return json.loads((path / name).read_text())
 
 
+@pytest.mark.slow
 def test_the_numbers_on_the_page_are_those_of_the_files(results, html):
     page = Page(html.read_text())
     bounds, positions = (read(results / "results" / name, "bounds.json") for name in ("bounds", "by-position"))
@@ -116,6 +117,7 @@ def test_what_is_missing_is_named_with_the_command_that_makes_it(results, tmp_pa
         assert command in text[text.index(words) :]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_named_and_the_rest_is_shown(results, tmp_path):
     folder = tmp_path / "all"
     shutil.copytree(results / "results", folder)

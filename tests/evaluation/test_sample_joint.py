@@ -24,6 +24,7 @@ def arguments(world, output, flags: str = "") -> list[str]:
     return [*given.split(), *source.split(), *flags.split()]
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues_to_the_same_samples(world, tmp_path):
     whole = command("evaluation/sample_joint.py", *arguments(world, tmp_path / "whole"))
     killed = command("evaluation/sample_joint.py", *arguments(world, tmp_path / "killed"))

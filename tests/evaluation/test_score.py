@@ -54,6 +54,7 @@ def check(store: str, expected: dict) -> None:
         assert found[key][1:] == (log_p, log_q)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("which", ["forwards", "backwards"])
 def test_every_window_and_sample_gets_the_energy_that_the_model_gives_it(
@@ -110,6 +111,7 @@ def test_python_scores_without_a_word_and_the_manifest_says_with_what(negatives,
     assert score_job.score(replace(settings, batch_size=3)) == made
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues_and_workers_change_no_byte(negatives, energy_models, tmp_path):
     given = ["--energy", energy_models["bit-nano"], "--store", negatives.train.path]
     job = command("evaluation/score.py", *given, "--output", tmp_path / "killed")

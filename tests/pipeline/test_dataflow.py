@@ -110,6 +110,7 @@ def service() -> Iterator[int]:
     server.shutdown()
 
 
+@pytest.mark.slow
 def test_a_job_is_submitted_with_its_graph_in_the_bucket(job, tmp_path, monkeypatch):
     port = free_port()
     emulator = [str(Path(sys.executable).parent / "gcp-storage-emulator"), "start", f"--port={port}"]

@@ -208,6 +208,7 @@ def test_scoring_gives_each_block_the_bare_models_energy(wild, untrained, tmp_pa
     assert len(found) == len(scored) == store.manifest.counts["real_blocks"] + len(store)
 
 
+@pytest.mark.slow
 def test_fine_tuning_on_texts_of_any_length_is_exact_and_improves_detection(wild, untrained, tmp_path):
     flags = "--max_steps 40 --batch_size 32 --micro_batch_size 16 --max_lr 3e-3 --warmup_steps 5 --max_grad_norm 1"
     output = tmp_path / "tuned"

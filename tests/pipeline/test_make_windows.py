@@ -98,6 +98,7 @@ def test_ids_are_unique_and_shards_and_their_order_follow_from_them(windows, tex
     assert rows == [sum(order * 3 >> 64 == number for order in orders) for number in range(3)]
 
 
+@pytest.mark.slow
 def test_workers_order_and_names_of_files_change_no_byte(windows, texts, tmp_path):
     first = windows(*sorted(texts.iterdir()), output="one")
     moved = tmp_path / "moved"
@@ -109,6 +110,7 @@ def test_workers_order_and_names_of_files_change_no_byte(windows, texts, tmp_pat
     assert read_manifest(first).digest == read_manifest(second).digest
 
 
+@pytest.mark.slow
 def test_another_runner_changes_no_byte(windows, texts):
     port = free_port()
     server = [sys.executable, "-m", "apache_beam.runners.portability.local_job_service_main", "--job_port", str(port)]
@@ -117,6 +119,7 @@ def test_another_runner_changes_no_byte(windows, texts):
         assert shard_bytes(windows(texts / "*", output="portable", flags=flags)) == shard_bytes(windows(texts / "*"))
 
 
+@pytest.mark.slow
 def test_an_object_store_is_read_and_written_as_a_folder_is(texts, tokenizer, windows, monkeypatch):
     port = free_port()
     bucket = "gs://anonymous@corpora"
@@ -138,6 +141,7 @@ def test_an_object_store_is_read_and_written_as_a_folder_is(texts, tokenizer, wi
         assert verify_store.main([f"{bucket}/stores/one", "--repair"]) == 0
 
 
+@pytest.mark.slow
 def test_the_number_of_shards_changes_no_row_nor_their_order(windows, texts):
     def rows(store):
         return [(row["window_id"], row["tokens"].tolist()) for row in Store(store).rows()]
@@ -147,6 +151,7 @@ def test_the_number_of_shards_changes_no_row_nor_their_order(windows, texts):
     assert len(read_manifest(many).shards) == 7
 
 
+@pytest.mark.slow
 def test_another_seed_shuffles_otherwise(windows, texts):
     ids = [
         [
@@ -159,6 +164,7 @@ def test_another_seed_shuffles_otherwise(windows, texts):
     assert ids[0] != ids[1]
 
 
+@pytest.mark.slow
 def test_a_limit_takes_the_first_windows_of_the_shuffled_order(windows, texts, monkeypatch):
     monkeypatch.setattr(tokenise, "PART_ROWS", 300)
     whole, some = Store(windows(texts / "*")), Store(windows(texts / "*", output="some", flags="--limit 500"))
@@ -169,6 +175,7 @@ def test_a_limit_takes_the_first_windows_of_the_shuffled_order(windows, texts, m
     assert len(beyond) == len(whole)
 
 
+@pytest.mark.slow
 def test_equal_documents_are_kept_apart_or_dropped(windows, tmp_path):
     text = words(200, 0)
     for name in "ab":
@@ -185,6 +192,7 @@ def test_equal_documents_are_kept_apart_or_dropped(windows, tmp_path):
     assert len(one) < len(both)
 
 
+@pytest.mark.slow
 def test_documents_that_cannot_be_used_are_listed_and_counted(windows, tmp_path, tokenizer):
     lines = [json.dumps({"text": words(60, k)}).encode() for k in range(40)]
     lines[7] = b'{"text": "bad \xff byte"}'
@@ -207,6 +215,7 @@ def test_documents_that_cannot_be_used_are_listed_and_counted(windows, tmp_path,
     assert not (tmp_path / "strict").exists()
 
 
+@pytest.mark.slow
 def test_a_store_can_train_its_own_tokenizer(windows, texts):
     store = windows(texts / "*.txt", flags="--train_tokenizer 300")
     again = windows(texts / "*.txt", output="again", flags="--train_tokenizer 300 --direct_num_workers 2")
@@ -235,6 +244,7 @@ def test_a_second_run_does_nothing(windows, texts, capsys):
     assert {path: path.stat().st_mtime_ns for path in Path(store).rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_other_settings_are_refused_by_name_and_replaced_on_request(windows, texts):
     store = windows(texts / "*")
     before = read_manifest(store).digest
@@ -249,6 +259,7 @@ def test_other_settings_are_refused_by_name_and_replaced_on_request(windows, tex
     assert verify(store) == []
 
 
+@pytest.mark.slow
 def test_text_that_changed_since_is_noticed_even_at_the_same_size(windows, texts):
     store = windows(texts / "*")
     before = read_manifest(store).digest
@@ -266,6 +277,7 @@ def test_text_that_changed_since_is_noticed_even_at_the_same_size(windows, texts
     assert verify(store) == []
 
 
+@pytest.mark.slow
 def test_another_text_of_the_same_name_size_and_age_is_another_text(windows, tmp_path):
     for folder, seed in (("one", 1), ("two", 2)):
         (tmp_path / folder).mkdir()
@@ -281,6 +293,7 @@ def test_another_text_of_the_same_name_size_and_age_is_another_text(windows, tmp
         windows(f"hf:{tmp_path}/two/set", output="sets")
 
 
+@pytest.mark.slow
 def test_what_fails_does_not_cost_the_store_that_was_there(windows, texts):
     store = windows(texts / "*")
     before = {path: path.read_bytes() for path in Path(store).rglob("*") if path.is_file()}
@@ -292,6 +305,7 @@ def test_what_fails_does_not_cost_the_store_that_was_there(windows, texts):
     assert {path: path.read_bytes() for path in Path(store).rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_damaged_parts_of_a_killed_run_are_made_again(windows, texts, monkeypatch):
     def broken(*arguments):
         raise RuntimeError("power cut")
@@ -315,6 +329,7 @@ def test_damaged_parts_of_a_killed_run_are_made_again(windows, texts, monkeypatc
         assert shard_bytes(windows(texts / "*", output=damage)) == shard_bytes(windows(texts / "*", output="whole"))
 
 
+@pytest.mark.slow
 def test_neighbouring_shards_are_written_together_and_come_out_the_same(windows, texts, monkeypatch):
     alone = windows(texts / "*", flags="--shards 40")
     for name, value in (("RUN_ROWS", 10**6), ("LEAST_RUNS", 3)):
@@ -326,6 +341,7 @@ def test_neighbouring_shards_are_written_together_and_come_out_the_same(windows,
     assert shard_bytes(windows(texts / "*", output="together", flags="--shards 40")) == shard_bytes(alone)
 
 
+@pytest.mark.slow
 def test_shards_too_many_that_an_unfinished_run_left_are_removed(windows, texts):
     store = Path(windows(texts / "*"))
     shutil.copy(store / "shards/00000.parquet", store / "shards/00009.parquet")
@@ -379,6 +395,7 @@ def test_bad_input_is_named_and_leaves_nothing(windows, texts, tmp_path, flags):
     assert sorted(os.listdir(tmp_path)) == ["texts"]
 
 
+@pytest.mark.slow
 def test_bad_input_ends_the_command_with_one_line_and_code_2(texts, tokenizer, tmp_path):
     (texts / "bad.txt").write_bytes(b"text \xff")
     arguments = ["--corpus=c", "--split=train", f"--tokenizer={tokenizer}", f"--output={tmp_path}/s"]
@@ -436,6 +453,7 @@ def test_a_file_that_cannot_be_read_is_named(windows, texts):
         windows(texts / "*")
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_named_and_the_run_continues_when_there_is_room(texts, tokenizer, tmp_path):
     arguments = ["--corpus=c", "--split=train", f"--tokenizer={tokenizer}", "--window=16", "--stride=4"]
     arguments += [f"--input={texts}/*.txt", f"--output={tmp_path}/s"]
@@ -462,6 +480,7 @@ def big_text(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "kills"), [(1, 3)])
 def test_a_killed_run_continues_to_the_same_store(big_text, tokenizer, tmp_path, workers, kills):
     def job(output):
@@ -526,6 +545,7 @@ def test_text_that_changes_under_a_run_is_noticed(texts, tokenizer):
         (texts / name).write_text("".join(lines))
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_do_not_disturb_each_other(big_text, tokenizer, tmp_path):
     arguments = ["--corpus=c", "--split=train", f"--tokenizer={tokenizer}", f"--input={big_text}/*.txt"]
     job = command("pipeline/make_windows.py", *arguments, f"--output={tmp_path}/s")

@@ -156,6 +156,7 @@ def test_context_lengths_are_numbers_and_ranges(given, expected):
     assert context_lengths_of(given, 13) == tuple(expected)
 
 
+@pytest.mark.slow
 def test_vllm_mines_both_directions_and_rules_in_one_run(windows, generator, backwards, tmp_path):
     """Two engines, each in a process of its own, and four stores from one reading of the windows."""
     flags = f"--engine vllm --sampling temperature --sampling top_k --top_k 3 --generator {backwards}"
@@ -171,6 +172,7 @@ def test_vllm_mines_both_directions_and_rules_in_one_run(windows, generator, bac
             assert min(above) > 0.01 if rule == "top_k" else above == [0] * len(rows)
 
 
+@pytest.mark.slow
 def test_workers_change_no_row(undisturbed, windows, generator, tmp_path):
     flags = "--negatives 2 --direct_num_workers 2"
     ended = run("pipeline/mine_negatives.py", *arguments(windows, generator, tmp_path / "two", flags))
@@ -178,6 +180,7 @@ def test_workers_change_no_row(undisturbed, windows, generator, tmp_path):
     assert shard_bytes(str(tmp_path / "two")) == shard_bytes(undisturbed)
 
 
+@pytest.mark.slow
 def test_another_runner_changes_no_row(undisturbed, windows, generator, tmp_path):
     port = free_port()
     server = ["-m", "apache_beam.runners.portability.local_job_service_main", "--job_port", str(port)]
@@ -205,6 +208,7 @@ def test_a_bucket_holds_generator_windows_and_negatives(undisturbed, windows, ge
         assert files.names_in(output) == ["command.json", "manifest.json", "shards", "tokenizer"]
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues_to_the_same_store(undisturbed, windows, generator, tmp_path):
     flags = arguments(windows, generator, tmp_path / "whole", "--negatives 2")
     seconds = timed(command("pipeline/mine_negatives.py", *flags))
@@ -234,6 +238,7 @@ def test_finished_shards_are_not_made_again(undisturbed, windows, generator, tmp
     assert shard_bytes(str(store)) == shard_bytes(undisturbed)
 
 
+@pytest.mark.slow
 def test_damage_is_found_and_mended(undisturbed, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(undisturbed, store)
@@ -304,6 +309,7 @@ def test_text_becomes_windows_and_negatives_in_one_run(windows, undisturbed, gen
     assert shard_bytes(str(tmp_path / "store")) == before
 
 
+@pytest.mark.slow
 def test_a_list_of_generators_makes_the_stores_that_flags_make(undisturbed, windows, generator, backwards, tmp_path):
     entries = [{"generator": generator, "name": "first"}, {"generator": backwards, "sampling": "top_k", "top_k": 3}]
     (tmp_path / "list.yaml").write_text(json.dumps(entries))
@@ -350,6 +356,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_named_and_the_run_continues_when_there_is_room(
     windows, generator, undisturbed, small_disk, tmp_path
 ):
@@ -366,6 +373,7 @@ def test_a_full_disk_is_named_and_the_run_continues_when_there_is_room(
     assert verify(str(small_disk / "store")) == []
 
 
+@pytest.mark.slow
 def test_a_place_that_cannot_be_written_is_named(windows, generator, small_disk):
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     ended = run("pipeline/mine_negatives.py", *arguments(windows, generator, small_disk / "store"))

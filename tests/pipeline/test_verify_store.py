@@ -109,6 +109,7 @@ DAMAGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_each_damage_is_named_and_repair_makes_exactly_that_again(store, damage, capfd):
     bytes_before, identities_before = shard_bytes(str(store)), identities(store)
@@ -127,6 +128,7 @@ def test_each_damage_is_named_and_repair_makes_exactly_that_again(store, damage,
     assert {name: after[name] for name in kept} == {name: identities_before[name] for name in kept}
 
 
+@pytest.mark.slow
 def test_everything_at_once(store):
     before = shard_bytes(str(store))
     for damage in (damage_flip, damage_missing, damage_extra, damage_manifest):
@@ -146,6 +148,7 @@ def test_every_flipped_byte_is_found(store):
     assert verify(str(store)) == []
 
 
+@pytest.mark.slow
 def test_a_store_that_moved_is_repaired_where_it_is(store, tmp_path):
     moved = tmp_path / "elsewhere" / "store"
     moved.parent.mkdir()
@@ -155,6 +158,7 @@ def test_a_store_that_moved_is_repaired_where_it_is(store, tmp_path):
     assert not store.exists()
 
 
+@pytest.mark.slow
 def test_an_unfinished_store_is_named_and_finished(store):
     (store / "manifest.json").unlink()
     (store / "shards/00001.parquet").unlink()
@@ -178,6 +182,7 @@ def test_what_is_no_store_ends_with_code_2(tmp_path):
     assert ended.stderr == f"error: {tmp_path}: not a store, there is neither manifest.json nor command.json in it\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overwrite", ["", "--overwrite"])
 def test_text_that_has_changed_does_not_replace_good_shards(windows, texts, overwrite):
     store = Path(windows(texts / "*", flags=f"--shards 5 {overwrite}"))

@@ -14,6 +14,8 @@ import pytest
 from tests.helpers.commands import ROOT
 from tests.helpers.project import copy_project
 
+pytestmark = pytest.mark.slow
+
 Command = Callable[..., str]
 
 

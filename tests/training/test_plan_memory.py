@@ -28,6 +28,7 @@ def test_a_large_model_on_many_gpus(capsys):
         assert states + activations == pytest.approx(together, abs=0.02)
 
 
+@pytest.mark.slow
 def test_activations_are_about_34_bytes_a_unit_a_layer(capsys):
     """Korthikanti and others 2022, without the attention matrix; dropout's masks (3 bytes) are not there either."""
     (_, activations, *_), *_ = table(capsys, "--preset bit-large --zero 2").values()

@@ -28,6 +28,8 @@ from training.energy.inputs import completed
 from training.energy.model import EnergyModel
 from training.energy.presets import PRESETS
 
+pytestmark = pytest.mark.slow
+
 SUMS = {"vocabulary_size": 14, "eos_token_id": 13}
 
 

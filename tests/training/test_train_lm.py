@@ -176,6 +176,8 @@ import sys, torch
 from training import train_lm
 from training.language import task as lm_task
 from training.loop import ranks
+
+pytestmark = pytest.mark.slow
 calls, loss = [], lm_task.LanguageModelling.loss
 def spoiled(self, network, batch):
     calls.append(1)

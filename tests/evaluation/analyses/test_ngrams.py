@@ -49,6 +49,7 @@ def test_prompts_have_no_real_completions(world, tmp_path, analyse):
     assert "no real completions" in result["warnings"][0]
 
 
+@pytest.mark.slow
 def test_bad_input_is_named(world, tmp_path):
     flags = f"--energy {world.folder}/energy --generator {world.folder}/lm0 --windows {world.folder}/windows"
     sample_joint.main([*flags.split(), *f"--context_length 2 --samples 3 --output {tmp_path}/short".split()])

@@ -94,6 +94,7 @@ def test_a_linear_energy_changes_by_the_tokens_difference_and_not_by_swaps(model
     assert possible.min(0).mean() <= first["energy"] <= possible.max(0).mean()
 
 
+@pytest.mark.slow
 def test_bad_input_is_named(models, stores, generators, world, tmp_path):
     good = {"energy": models["linear"], "generator": generators["left_to_right"], "windows": stores.valid.path}
     cases = [

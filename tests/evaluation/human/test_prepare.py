@@ -148,6 +148,7 @@ def test_votes_are_not_overwritten_and_leftovers_do_no_harm(prepared, tmp_path):
         prepared()
 
 
+@pytest.mark.slow
 def test_commands_end_with_one_line_and_code_2(tmp_path):
     (tmp_path / "text.db").write_text("no database, but long enough to be read as if it were one" * 20)
     for script, path, *more in (("serve", "nothing.db"), ("export", "text.db", "--votes", tmp_path / "votes.csv")):

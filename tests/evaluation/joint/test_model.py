@@ -46,6 +46,7 @@ def first_window(world) -> np.ndarray:
     return Store(str(world.folder / "windows"))[0]["tokens"]
 
 
+@pytest.mark.slow
 def test_real_completions_are_weighed_by_their_energies(world):
     """With 40 samples a context, drawn by the real generator: the average over contexts' seeds is nearer the joint."""
     model, context = open_joint(world), first_window(world)[:CONTEXT]

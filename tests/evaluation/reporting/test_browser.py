@@ -13,6 +13,8 @@ import pytest
 from evaluation import report
 from tests.helpers.pages import Page
 
+pytestmark = pytest.mark.browser
+
 SCRIPT = "<script>document.title = 'taken over'</script> & <b>bold</b>"
 
 

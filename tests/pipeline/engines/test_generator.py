@@ -109,6 +109,7 @@ def generator_of(folders) -> Iterator[Callable[[str, str, str], Generator]]:
         engine.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", CONTEXTS.values(), ids=CONTEXTS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("engine", ENGINES)
@@ -131,6 +132,7 @@ def test_without_a_context_completions_follow_the_start_token(generator_of, fold
 
 
 # The directions change fastest: vLLM starts once for nucleus sampling and once for all else.
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("engine", ENGINES)

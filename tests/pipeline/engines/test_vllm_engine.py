@@ -130,6 +130,7 @@ def test_nothing_asked_for_is_nothing_done(generator):
     assert generator.log_prob([], []).shape == (0,)
 
 
+@pytest.mark.slow
 def test_a_process_can_use_one_engine_after_another_and_the_first_again(folder, generator, tmp_path):
     context, threads = texts(1, 10)[0], torch.get_num_threads()
     before = generator.sample([context], [10], [1])[0].tokens
@@ -157,6 +158,7 @@ def test_heads_of_a_size_that_vllm_has_not_on_cpu_are_named(tmp_path):
         VllmEngine(open_language_model(save_model(tmp_path, n_embd=48, n_head=2)), 15)
 
 
+@pytest.mark.slow
 def test_what_vllm_has_against_a_model_is_told_and_the_process_can_go_on(generator, tmp_path):
     path = save_model(tmp_path)
     config = json.loads(Path(path, "config.json").read_text())

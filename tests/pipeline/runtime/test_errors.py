@@ -15,6 +15,7 @@ from pipeline.stores.manifest import Record
 from pipeline.stores.writer import StoreWriter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_every_kind_of_user_error_is_recognised_wherever_it_was_raised(workers):
     """Two workers are processes of their own, whose errors come back as the text of a traceback."""

@@ -34,6 +34,7 @@ def test_a_second_writer_is_told_who_the_first_is_and_a_killed_one_blocks_nobody
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_on_an_object_store_it_is_a_lease_that_a_killed_run_loses(monkeypatch):
     port = free_port()
     monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", f"http://localhost:{port}")

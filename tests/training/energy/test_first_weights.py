@@ -224,6 +224,7 @@ def test_an_energy_model_goes_on_from_another(encoder, tmp_path, tokenizer):
         start("bilstm-tiny", lm, encoder)
 
 
+@pytest.mark.slow
 def test_flags_that_lack_a_model_to_start_from_say_so(negatives, tmp_path):
     flags = ["--train", negatives.train.path, "--valid", negatives.valid.path, "--output", str(tmp_path / "model")]
     with pytest.raises(UserError, match="the shape of --preset encoder is that of a model to start from"):

@@ -41,6 +41,7 @@ def elsewhere(folder: Path, ids: torch.Tensor, trust: str) -> subprocess.Complet
     return subprocess.run(command, capture_output=True, text=True, cwd="/", env=environment, timeout=600)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", configs())
 def test_our_architectures_load_where_this_project_is_not(name, tokenizer, tmp_path):
     torch.manual_seed(0)
@@ -59,6 +60,7 @@ def test_our_architectures_load_where_this_project_is_not(name, tokenizer, tmp_p
     assert torch.allclose(torch.tensor(json.loads(ended.stdout)), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_is_not_trusted_is_not_run_and_says_why(tmp_path):
     with quiet():
         AutoModelForCausalLM.from_config(configs()["conv"]).save_pretrained(tmp_path / "model")

@@ -65,6 +65,7 @@ def test_the_loss_is_that_of_the_hidden_tokens(stores, task):
     assert task.measure(sums.tolist())["loss"] == pytest.approx(first.item(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_on_two_ranks_is_that_of_one_and_its_folder_no_generator(stores, tmp_path):
     flags = "--objective masked --preset bit-nano"
     outputs = [tmp_path / "one", tmp_path / "two"]

@@ -38,6 +38,7 @@ ranks.exit_all_with(main)
 """
 
 
+@pytest.mark.slow
 def test_what_the_first_rank_finds_or_refuses_is_everybodys(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace("sys.argv[1]", repr(str(tmp_path))))

@@ -185,6 +185,7 @@ def test_a_new_link_to_the_overview_replaces_the_old_one(prepared, capsys):
         assert says(httpx.get(address + "/o/" + study.overview.rsplit("/", 1)[1]), 404, "no such page")
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_named(prepared):
     with served_here((study := prepared()).path) as address:
         ended = run("evaluation/human/serve.py", "--study", study.path, "--port", address.rsplit(":", 1)[1])

@@ -7,6 +7,8 @@ import pytest
 
 from tests.evaluation.human.conftest import Prepared, attentive, served_here
 
+pytestmark = pytest.mark.browser
+
 SERIOUS = ("serious", "critical")
 
 
@@ -61,6 +63,7 @@ def rating(prepared, browser) -> Iterator[Rating]:
     assert made.wrong == []
 
 
+@pytest.mark.slow
 def test_from_the_link_to_the_end_without_scripts(rating):
     page = rating.begin(0, java_script_enabled=False)
     pages = 0
@@ -178,6 +181,7 @@ def test_what_is_missing_is_said_where_the_browser_does_not_say_it(rating):
     rating.wrong.clear()  # the browser's console mentions the status 422
 
 
+@pytest.mark.slow
 def test_every_page_fits_its_window_and_reads_well_aloud(rating):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python").Axe()
     found: dict[tuple[str, int], list[str]] = {}

@@ -4,6 +4,8 @@ import threading
 import time
 from collections import Counter
 
+import pytest
+
 from evaluation.human.study.votes import votes_of
 from tests.evaluation.human.conftest import Prepared, integrity, served
 from tests.helpers.commands import command, free_port, serving
@@ -22,6 +24,7 @@ def counted(study: Prepared) -> dict[int, dict[int, str]]:
     return pages
 
 
+@pytest.mark.slow
 def test_a_crowd_loses_no_vote_and_counts_none_twice(prepared):
     study = prepared("--raters 30 --items 60 --qualification_items 0", contexts=90)
     with served(study.path, *FAST) as address:
@@ -35,6 +38,7 @@ def test_a_crowd_loses_no_vote_and_counts_none_twice(prepared):
     assert len({(vote.rater, vote.comparison) for vote in votes}) == 180
 
 
+@pytest.mark.slow
 def test_every_vote_that_was_acknowledged_survives_a_kill(prepared):
     study = prepared("--raters 20 --items 300 --qualification_items 0 --checks 30", contexts=340)
     for attempt in range(2):
