@@ -37,10 +37,10 @@ RUN = [
 ]
 # What makes a command small enough for a test: later flags win.
 SMALLER = {
-    "make_windows.py": "--limit 24",
-    "train_lm.py": "--preset transf-nano --max_steps 2 --batch_size 4 --valid_windows 8",
-    "train_energy.py": "--preset bit-nano --max_steps 2 --batch_size 4 --valid_windows 8",
-    "mine_negatives.py": "--engine torch --negatives 2",
+    "make_windows.py": "--limit 40",
+    "train_lm.py": "--max_steps 2 --batch_size 4 --valid_windows 8",
+    "train_energy.py": "--max_steps 2 --batch_size 4 --valid_windows 8",
+    "mine_negatives.py": "--engine torch --negatives 3",
     "show_samples.py": "--engine torch --count 1",
     "sample_joint.py": "--samples 4 --limit 30",
     "prepare.py": "--items 6 --qualification_items 0 --raters 2",
