@@ -24,6 +24,8 @@ from training.data.order import rows_at
 from training.language.presets import PRESETS
 from training.train_lm import Sources
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def undisturbed(stores, tmp_path_factory) -> Path:
@@ -177,7 +179,6 @@ from training import train_lm
 from training.language import task as lm_task
 from training.loop import ranks
 
-pytestmark = pytest.mark.slow
 calls, loss = [], lm_task.LanguageModelling.loss
 def spoiled(self, network, batch):
     calls.append(1)
