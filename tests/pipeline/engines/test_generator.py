@@ -28,6 +28,7 @@ RULES = {
     "top_k": Sampling("top_k", top_k=2),
     "nucleus": Sampling("nucleus", top_p=0.8),
 }
+MARKED_ENGINES = [pytest.param(name, marks=pytest.mark.vllm if name == "vllm" else ()) for name in ENGINES]
 SAMPLES = {"torch": 20_000, "vllm": 5_000}
 
 
@@ -112,7 +113,7 @@ def generator_of(folders) -> Iterator[Callable[[str, str, str], Generator]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("context", CONTEXTS.values(), ids=CONTEXTS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", MARKED_ENGINES)
 def test_all_probabilities_are_exact_and_add_up_to_one(generator_of, folders, engine, direction, context):
     log_p = generator_of(engine, direction).log_prob([np.array(context, np.int64)] * 81, list(ALL))
     assert log_p.dtype == np.float64
@@ -122,7 +123,7 @@ def test_all_probabilities_are_exact_and_add_up_to_one(generator_of, folders, en
     assert log_p.max() - log_p.min() > 4  # far from uniform: a mistake would show
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", MARKED_ENGINES)
 def test_without_a_context_completions_follow_the_start_token(generator_of, folders, engine):
     (drawn,) = generator_of(engine, "left_to_right").sample([np.array([], np.int32)], [4], [1], n=SAMPLES[engine] // 2)
     assert fits(
@@ -135,7 +136,7 @@ def test_without_a_context_completions_follow_the_start_token(generator_of, fold
 @pytest.mark.slow
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", MARKED_ENGINES)
 def test_samples_come_as_often_as_they_should_with_their_exact_probabilities(
     generator_of, folders, engine, rule, direction
 ):
