@@ -36,6 +36,7 @@ from pipeline.stores.reader import Store
 from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.tokenizer import load_tokenizer
 from schemas.division import DIRECTIONS, LEFT_TO_RIGHT
+from training.data.mixture import Mixture
 from training.energy import presets as energy_presets
 from training.language.dropout import without_dropout
 from training.language.presets import BASE, POSITIONS, PRESETS, TINY, find_preset
@@ -259,7 +260,7 @@ def task_of(
 ) -> LanguageModelling:
     """What the trainer does with a network that reads in a direction, or, without one, predicts hidden tokens."""
     encoder = load_tokenizer(files.join(train.path, TOKENIZER_FOLDER))
-    common = (model, train, valid, direction, encoder, provenance_of(identity, PROVENANCE, model))
+    common = (model, train, Mixture([valid]), direction, encoder, provenance_of(identity, PROVENANCE, model))
     if direction is None:
         return MaskedModelling(*common, model.config.start_id, model.config.mask_id)
     return LanguageModelling(*common)

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pipeline.stores.reader import Store
 from training.data.order import Numbers
+
+Weights = NDArray[np.float64]
 
 
 class Mixture:
@@ -19,6 +22,18 @@ class Mixture:
 
     def __len__(self) -> int:
         return int(self.ends[-1])
+
+    def spread(self, count: int) -> tuple[Numbers, Weights]:
+        """About `count` rows that stand for all: as many of each store, those of its beginning, which are shuffled.
+
+        Every store counts alike: where one has fewer rows than its share, each of them weighs more. The weights add up
+        to the number of rows.
+        """
+        share = -(-count // len(self.stores))
+        taken = np.minimum([len(store) for store in self.stores], share)
+        firsts = self.ends - [len(store) for store in self.stores]
+        rows = np.concatenate([np.arange(first, first + many) for first, many in zip(firsts, taken, strict=True)])
+        return rows, np.repeat(len(rows) / (len(self.stores) * taken), taken)
 
     def take(self, rows: Sequence[int] | Numbers, columns: Sequence[str]) -> pa.Table:
         """The given rows, in the given order."""

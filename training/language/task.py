@@ -16,6 +16,7 @@ from pipeline.runtime.hashing import mix
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import TextEncoder
 from schemas.division import RIGHT_TO_LEFT
+from training.data.mixture import Mixture
 from training.loop.trainer import Places
 
 NO_TARGET = -100  # a position that counts in no loss
@@ -33,7 +34,7 @@ class LanguageModelling:
 
     model: PreTrainedModel
     train: Store
-    valid: Store
+    valid: Mixture
     direction: str | None  # none where it reads both ways
     encoder: TextEncoder
     provenance: dict[str, Any]

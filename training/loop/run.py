@@ -49,7 +49,9 @@ class MachineSettings(Settings):
     save_every: int | None = setting(
         None, help="steps between checkpoints (default: as --validate_every)", metavar="N", group=HOW, least=1
     )
-    valid_windows: int = setting(1024, help="to validate on (default: 1024)", metavar="N", group=HOW, least=1)
+    valid_windows: int = setting(
+        1024, help="to validate on, as many of each store (default: 1024 in all)", metavar="N", group=HOW, least=1
+    )
     patience: int | None = setting(
         None, help="stop after N validations without a better one (default: never)", metavar="N", group=HOW, least=1
     )

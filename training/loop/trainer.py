@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import Obstructed, UserError, first_line
 from training.data.loader import Loader, Rows, ahead
+from training.data.mixture import Mixture
 from training.loop import checkpoints, ranks
 from training.loop.checkpoints import Mark
 from training.loop.log import RunLog
@@ -53,8 +54,8 @@ class Task(Protocol):
         """What it is trained on."""
 
     @property
-    def valid(self) -> Rows:
-        """What it is measured on."""
+    def valid(self) -> Mixture:
+        """What it is measured on: every store alike."""
 
     @property
     def noun(self) -> str:
@@ -260,7 +261,7 @@ class Trainer:
 
     @torch.no_grad()
     def _validate(self, bar: tqdm) -> None:
-        """Measures the model on the first rows of the validation store, and keeps it if it is the best so far."""
+        """Measures the model on rows of all validation stores alike, and keeps it if it is the best so far."""
         self.engine.eval()
         measures = self.task.measure(self._valid_sums(bar))
         value = measures[self.task.criterion]
@@ -283,16 +284,18 @@ class Trainer:
             ranks.first_does(lambda: checkpoints.save_best(self.plan.output, self.step, write))
 
     def _valid_sums(self, bar: tqdm) -> list[float]:
-        count = min(self.plan.valid_rows, len(self.task.valid))
+        valid_rows, valid_weights = self.task.valid.spread(self.plan.valid_rows)
+        count = len(valid_rows)
         sums: Tensor | None = None
         bar.set_description("validating")
         for start in range(0, count, self.micro * ranks.ranks()):
-            # Every rank takes part in every batch, as ZeRO 3 demands; where rows run out, row 0 counts nothing.
+            # Every rank takes part in every batch, as ZeRO 3 demands; where rows run out, the first counts nothing.
             first = start + ranks.rank() * self.micro
-            wanted = [row if row < count else 0 for row in range(first, first + self.micro)]
-            weights = torch.tensor([float(row < count) for row in range(first, first + self.micro)])
+            places = [place if place < count else 0 for place in range(first, first + self.micro)]
+            wanted = valid_rows[places]
+            weights = torch.from_numpy(valid_weights[places] * (np.arange(first, first + self.micro) < count))
             rows = self.task.valid.take(wanted, self.task.columns)
-            batch = self._on_device(self.task.tensors(rows, np.array(wanted)))
+            batch = self._on_device(self.task.tensors(rows, wanted))
             part = self.task.sums(self.engine, batch, weights.to(self.engine.device))
             sums = part if sums is None else sums + part
         bar.set_description(None)

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from training.data.mixture import Mixture
 from training.data.order import BLOCK, rows_at
@@ -23,3 +24,17 @@ def test_stores_are_mixed_in_proportion_from_the_first_steps_on():
     shares = second.reshape(-1, 640).mean(1)
     assert sorted(order) == list(range(total))
     assert abs(shares - 0.2).max() < 0.08
+
+
+def test_validation_takes_as_many_rows_of_every_store(negatives, backwards):
+    mixture = Mixture([negatives.train, negatives.valid, backwards])  # 3,000, 200 and 200 rows
+    rows, weights = mixture.spread(150)
+    assert rows.tolist() == [*range(50), *range(3000, 3050), *range(3200, 3250)]
+    assert set(weights) == {1.0}
+
+
+def test_where_a_store_has_fewer_rows_than_its_share_they_weigh_more(negatives, backwards):
+    rows, weights = Mixture([negatives.train, backwards]).spread(1000)
+    assert rows.tolist() == [*range(500), *range(3000, 3200)]
+    assert weights[:500].sum() == pytest.approx(weights[500:].sum())
+    assert weights.sum() == pytest.approx(700)

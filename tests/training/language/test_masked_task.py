@@ -11,6 +11,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.text.tokenizer import load_tokenizer
 from tests.helpers.trainings import losses, train
 from training import train_lm
+from training.data.mixture import Mixture
 from training.language.task import NO_TARGET, MaskedModelling
 from training.train_lm import masked_config
 
@@ -22,7 +23,7 @@ def task(stores) -> MaskedModelling:
     encoder = load_tokenizer(stores.train.path)
     torch.manual_seed(0)
     model = BertForMaskedLM(masked_config("bit-nano", encoder.description, 14)).eval()
-    return MaskedModelling(model, stores.train, stores.valid, "", encoder, {}, START, MASK)
+    return MaskedModelling(model, stores.train, Mixture([stores.valid]), "", encoder, {}, START, MASK)
 
 
 def test_fifteen_percent_are_to_be_told_most_of_them_hidden(stores, task):

@@ -4,12 +4,16 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+import torch
+from torch.nn import functional as F
 
 from pipeline.runtime.errors import UserError
 from tests.helpers.commands import ROOT, Stores
 from tests.helpers.trainings import losses
 from training import train_lm
+from training.data.mixture import Mixture
 from training.language.task import LanguageModelling
 from training.loop import checkpoints, ranks
 from training.loop.trainer import NotFinite, Trainer, TrainingPlan, largest_divisor, read_deepspeed_config
@@ -112,6 +116,20 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(stores, tmp_path):
     task, plan = prepare(stores, tmp_path)
     with pytest.raises(UserError, match=r"step-000002: the checkpoint cannot be read .*--resume never"):
         Trainer(task, plan)
+
+
+def test_validation_measures_the_rows_of_every_store_alike(stores, tmp_path):
+    task, plan = prepare(stores, tmp_path, valid_windows=60)
+    task.valid = Mixture([stores.train, stores.valid])
+    trainer = Trainer(task, plan)
+    with trainer._bar() as bar:
+        found = task.measure(trainer._valid_sums(bar))
+    rows = pa.concat_tables([store.take(range(30), ["tokens"]) for store in (stores.train, stores.valid)])
+    windows = torch.tensor(rows["tokens"].to_pylist())
+    starts = torch.full((60, 1), task.encoder.eos_token_id)
+    with torch.no_grad():
+        logits = task.model(torch.cat([starts, windows[:, :-1]], 1)).logits
+    assert found["loss"] == pytest.approx(float(F.cross_entropy(logits.flatten(0, 1), windows.flatten())), abs=1e-5)
 
 
 def test_a_micro_batch_divides_a_ranks_share():
