@@ -28,12 +28,18 @@ from pipeline.runtime.settings import read_known_settings
 from pipeline.stores.manifest import MANIFEST, Manifest, read_manifest
 from pipeline.stores.reader import Store
 from pipeline.stores.writer import REJECTS
+from pipeline.text.inputs import text_of
 from pipeline.windows.settings import WindowsSettings
 
 if TYPE_CHECKING:
     from pipeline.mining.job import MiningJob, StoreJob
     from pipeline.mining.plan import WindowsFacts
     from pipeline.windows.graph import MakeWindows
+
+SEEN_TEXT = (
+    "the generator was trained on documents that it continues here: an energy may learn to see its memory; keep them "
+    "apart with make_windows.py --documents 1/2 and 2/2"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,16 +84,22 @@ def opening_windows(
 
     if settings.text is None:
         manifest = Store(settings.windows, kind="windows").manifest
-        yield WindowsFacts(settings.windows, manifest.settings, manifest.tokenizer, manifest.digest), None
+        yield facts_of(settings.windows, manifest), None
         return
     with make_windows.making(replace(settings.text, output=settings.windows), beam) as transform:
         if transform is None:
             manifest = read_manifest(settings.windows)
-            facts = WindowsFacts(settings.windows, manifest.settings, manifest.tokenizer, manifest.digest)
+            facts = facts_of(settings.windows, manifest)
         else:
             job = transform.job
             facts = WindowsFacts(settings.windows, job.writer.record.settings, job.tokenizer, None)
         yield facts, transform
+
+
+def facts_of(path: str, manifest: Manifest) -> "WindowsFacts":
+    from pipeline.mining.plan import WindowsFacts
+
+    return WindowsFacts(path, manifest.settings, manifest.tokenizer, manifest.digest, text_of(manifest))
 
 
 def is_finished(store: "StoreJob", windows: "WindowsFacts", overwrite: bool) -> bool:
@@ -199,6 +211,8 @@ def describe(output: str, manifest: Manifest) -> None:
         "a row": f"{manifest.bytes / max(1, manifest.rows):,.0f} bytes",
         "digest": manifest.digest,
     }
+    if generator.get("trained_on_this_text"):
+        lines["careful"] = SEEN_TEXT
     print(f"negatives store {output}")
     for name, value in lines.items():
         print(f"  {name:<10} {value}")

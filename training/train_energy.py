@@ -58,8 +58,9 @@ class EnergySettings(RunSettings):
 
     preset: str | None = setting(
         None,
-        help=f"its size and recipe: {', '.join(PRESETS)}. The shape of a decoder or an encoder is that of --init: a "
-        f"causal language model (gpt2, …), mean pooled, or an encoder (BERT, …) with a tokenizer of its own",
+        help=f"its size and recipe: {', '.join(PRESETS)}. Three have the shape of --init: decoder, a causal language "
+        f"model (gpt2, …), mean pooled; unmasked, the same without its causal mask, which reads both ways; encoder "
+        f"(BERT, …), with a tokenizer of its own",
         metavar="NAME",
         group=MODEL,
     )

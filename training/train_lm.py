@@ -34,6 +34,7 @@ from pipeline.runtime.settings import setting
 from pipeline.stores.manifest import Record
 from pipeline.stores.reader import Store
 from pipeline.stores.shards import TOKENIZER_FOLDER
+from pipeline.text.inputs import text_of
 from pipeline.text.tokenizer import load_tokenizer
 from schemas.division import DIRECTIONS, LEFT_TO_RIGHT
 from training.data.mixture import Mixture
@@ -66,6 +67,7 @@ PROVENANCE = (
     "corpus",
     "split",
     "train",
+    "text",
     "base",
     "init",
     "batch_size",
@@ -234,6 +236,7 @@ def subject_of(
         "preset": settings.preset,
         "direction": direction,
         "train": train.manifest.digest,
+        "text": text_of(train.manifest),
         "corpus": train.manifest.settings.get("corpus"),
         "split": train.manifest.settings.get("split"),
         "base": sources.base.weights_digest if sources.base else None,

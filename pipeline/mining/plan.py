@@ -17,6 +17,7 @@ from pipeline.runtime.beam import beam_options, is_local, worker_processes
 from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import Record
 from pipeline.stores.writer import StoreWriter
+from pipeline.text.inputs import share_text
 
 SCRIPT = "pipeline/mine_negatives.py"
 
@@ -29,6 +30,7 @@ class WindowsFacts:
     settings: dict[str, Any]
     tokenizer: dict[str, Any]
     digest: str | None
+    text: dict[str, Any] | None = None  # see `text_of`
 
     @property
     def window(self) -> int:
@@ -58,7 +60,7 @@ def find_stores(
         if output in outputs:
             raise UserError(f"--generator {name}: two generators of the same name and rule would share {output}")
         outputs.add(output)
-        description = describe_generator(model)
+        description = describe_generator(model, windows.text)
         result = settings.result() | {
             "corpus": windows.settings.get("corpus"),
             "split": windows.settings.get("split"),
@@ -73,8 +75,8 @@ def find_stores(
         yield StoreJob(writer, name, settings.engine, sampling, description)
 
 
-def describe_generator(model: LanguageModelFolder) -> dict[str, Any]:
-    """What the manifest says of a generator, from which tables are labelled later."""
+def describe_generator(model: LanguageModelFolder, text: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What the manifest says of a generator, from which tables are labelled later; `text` is what it continues."""
     model.check_weights()
     known = model.provenance
     return {
@@ -84,6 +86,7 @@ def describe_generator(model: LanguageModelFolder) -> dict[str, Any]:
         "training_corpus": known.get("corpus"),
         "training_seed": known.get("seed"),
         "direction": model.direction,
+        "trained_on_this_text": share_text(known.get("text"), text),
     }
 
 

@@ -1,12 +1,30 @@
 """Input files: whether a store may be made from them, and whether they are still those that it was made from."""
 
 from collections import Counter
+from typing import Any
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import Manifest
+from pipeline.text.document_part import DocumentPart
 from pipeline.text.documents import Source
 from pipeline.text.survey import survey_file
+
+MOST_LISTED = 1000  # files that a description of text names one by one
+
+
+def text_of(manifest: Manifest) -> dict[str, Any]:
+    """The text that windows were cut from, as a model that is trained on them remembers it: digests, not names."""
+    digests = sorted(entry["digest"] for entry in manifest.inputs)
+    return {"inputs": digests[:MOST_LISTED], "documents": manifest.settings.get("documents")}
+
+
+def share_text(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool | None:
+    """Whether two texts have documents in common, as far as their digests show; None where one is not known."""
+    if not (one and other and one.get("inputs") and other.get("inputs")):
+        return None
+    parts = [DocumentPart.parse(text.get("documents")) for text in (one, other)]
+    return bool(set(one["inputs"]) & set(other["inputs"])) and parts[0].meets(parts[1])
 
 
 def refuse_own_output(sources: list[Source], output: str) -> None:

@@ -1,10 +1,12 @@
 """What has to be known to turn text into a store of windows."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.settings import Settings, setting
 from pipeline.text.builtin_corpora import parse_lines
+from pipeline.text.document_part import DocumentPart
 from pipeline.text.documents import FORMATS
 
 WINDOW = 160
@@ -38,6 +40,13 @@ class WindowsSettings(Settings):
     )
     encoding: str = setting("utf-8", help="of text and JSON files (default: utf-8)", group=TEXT, result=True)
     deduplicate: bool = setting(False, help="keep only one of several equal documents", group=TEXT, result=True)
+    documents: str | None = setting(
+        None,
+        metavar="I/N",
+        help="only part I of N of the documents, by their digests: 1/2 and 2/2 have none in common, so that energies "
+        "are trained on text that the language model has not seen",
+        group=TEXT,
+    )
     max_reject_fraction: float = setting(
         0.01,
         metavar="F",
@@ -119,6 +128,8 @@ class WindowsSettings(Settings):
             value = getattr(self, flag)
             if value is not None and not (value and value.isprintable()):
                 raise UserError(f"--{flag} {value!r}: it must have characters, and only such as can be printed")
+        if self.documents is not None:
+            DocumentPart.parse(self.documents)
         if self.tokenizer and self.train_tokenizer is not None:
             raise UserError("--train_tokenizer: not together with --tokenizer")
         if not (self.tokenizer or self.train_tokenizer or line):
@@ -133,6 +144,15 @@ class WindowsSettings(Settings):
         """Of a built-in corpus whose lines are all as long, and are its windows."""
         lines = parse_lines(self.builtin) if self.builtin else None
         return lines.line_length if lines else None
+
+    @property
+    def part(self) -> DocumentPart:
+        """Which of the documents are wanted."""
+        return DocumentPart.parse(self.documents)
+
+    def result(self) -> dict[str, Any]:
+        """A part of the documents is named only where it is not all of them."""
+        return super().result() | ({"documents": self.documents} if self.documents else {})
 
     def settled(self) -> "WindowsSettings":
         """With the defaults that depend on the corpus."""

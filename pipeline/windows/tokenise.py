@@ -80,7 +80,7 @@ def encoder_of(folder: str, encoding: str) -> TextEncoder:
 
 def document_chunks(survey: Survey, occurrences: dict[int, int], job: WindowsJob) -> Iterator[tuple[str, str]]:
     """The text of one file's usable documents, in chunks, each with its document's name."""
-    usable = -1
+    usable, part = -1, job.settings.part
     for document in read_again(survey):
         if document is None:
             continue
@@ -89,6 +89,8 @@ def document_chunks(survey: Survey, occurrences: dict[int, int], job: WindowsJob
         if occurrence and job.settings.deduplicate:
             continue
         digest, pieces = document
+        if not part.has(digest):
+            continue
         name = document_name(digest, occurrence)
         for chunk in chunks(pieces, job.cut_documents):
             yield name, chunk

@@ -165,6 +165,18 @@ def test_another_seed_shuffles_otherwise(windows, texts):
 
 
 @pytest.mark.slow
+def test_parts_of_the_documents_have_none_in_common_and_are_all_together(texts, windows):
+    whole = Store(windows(texts / "*.jsonl", output="whole"))
+    parts = [Store(windows(texts / "*.jsonl", output=f"part-{part}", flags=f"--documents {part}/2")) for part in (1, 2)]
+    names = [{row["document"] for row in store.rows(["document"])} for store in (whole, *parts)]
+    assert names[1] | names[2] == names[0]
+    assert min(map(len, names)) > 3
+    digests = [{name.partition(":")[0] for name in found} for found in names[1:]]
+    assert not digests[0] & digests[1]
+    assert parts[0].manifest.settings["documents"] == "1/2"
+    assert "documents" not in whole.manifest.settings
+
+
 def test_a_limit_takes_the_first_windows_of_the_shuffled_order(windows, texts, monkeypatch):
     monkeypatch.setattr(tokenise, "PART_ROWS", 300)
     whole, some = Store(windows(texts / "*")), Store(windows(texts / "*", output="some", flags="--limit 500"))

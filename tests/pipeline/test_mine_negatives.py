@@ -26,6 +26,7 @@ from pipeline.runtime.lock import writing
 from pipeline.stores.manifest import read_manifest
 from pipeline.stores.reader import Store
 from pipeline.text.builtin_corpora import ALPHABET
+from pipeline.text.inputs import text_of
 from pipeline.text.tokenizer import character_tokenizer
 from pipeline.verify_store import main as verify_main
 from pipeline.verify_store import verify
@@ -322,6 +323,21 @@ def test_a_list_of_generators_makes_the_stores_that_flags_make(undisturbed, wind
     (store / "shards/00001.parquet").unlink()
     assert verify_main([str(store), "--repair"]) == 0
     assert shard_bytes(str(store)) == before
+
+
+def test_a_generator_that_was_trained_on_this_text_is_warned_about(windows, tmp_path, capsys):
+    for name, text, seen in (
+        ("seen", text_of(read_manifest(windows)), True),
+        ("unseen", {"inputs": ["0" * 32], "documents": None}, False),
+        ("unknown", None, None),
+    ):
+        generator = save_generator(tmp_path / name)
+        config = json.loads(Path(generator, "config.json").read_text())
+        config["provenance"]["text"] = text
+        Path(generator, "config.json").write_text(json.dumps(config))
+        assert mine(windows, generator, tmp_path / f"{name}-store") == 0
+        assert ("was trained on documents that it continues here" in capsys.readouterr().out) == bool(seen)
+        assert read_manifest(str(tmp_path / f"{name}-store")).generator["trained_on_this_text"] is seen
 
 
 def test_shards_without_windows_are_shards_without_negatives(generator, tmp_path):

@@ -14,7 +14,15 @@ from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from schemas.division import RIGHT_TO_LEFT
 from training.energy.folder import EnergyModelFolder, open_energy_model
-from training.energy.model import BIT, UNIT, EnergyConfig, EnergyModel, TransformerEnergy, unused_positions
+from training.energy.model import (
+    BIT,
+    UNIT,
+    EnergyConfig,
+    EnergyModel,
+    TransformerEnergy,
+    is_causal,
+    unused_positions,
+)
 from training.language.dropout import without_dropout
 
 EMBEDDINGS, POSITIONS = "embeddings.word_embeddings.weight", ("position_embeddings.weight", "wpe.weight")
@@ -49,13 +57,16 @@ class Report:
 
 
 def find_first_weights(init: str, preset: str | None, tokenizer: dict[str, Any]) -> FirstWeights:
-    """Opens what --init names; where the preset is "encoder" or "decoder", or is not given, it decides on the shape."""
+    """Opens what --init names; it decides on the shape where the preset does not: encoder, decoder, unmasked, none."""
     folder = open_model_folder(init)
     if preset == "encoder":
         return _own_encoder(folder, tokenizer)
     if preset == "decoder":
         network = without_dropout(open_language_model(init).config, heads=True).to_dict()
         return FirstWeights(folder, EnergyConfig(UNIT, folder.config.vocab_size, network, tokenizer["eos_token_id"]))
+    if preset == "unmasked":
+        network = without_dropout(open_language_model(init).config, heads=True).to_dict() | {"is_causal": False}
+        return FirstWeights(folder, EnergyConfig(BIT, folder.config.vocab_size, network, tokenizer["eos_token_id"]))
     if isinstance(folder.config, EnergyConfig):
         energy = open_energy_model(init)
         return FirstWeights(energy, None if preset else energy.config, energy.own_tokenizer)
@@ -88,7 +99,7 @@ def copy_first_weights(model: EnergyModel, first: FirstWeights, encoder: TextEnc
     if isinstance(folder, EnergyModelFolder):
         folder.check_fits(window, encoder.description, "the store")
         return transplant(folder.load().state_dict(), model, folder.name, "")
-    if kind == UNIT:
+    if kind == UNIT or (kind == BIT and not is_causal(transformer_of(model).config)):
         return _from_language_model(model, folder.name, encoder, window)
     if kind != BIT:
         raise UserError(
@@ -111,7 +122,7 @@ def _from_language_model(model: EnergyModel, name: str, encoder: TextEncoder, wi
     lm = open_language_model(name)
     lm.check_fits(window, encoder.description, "the store")
     if lm.direction == RIGHT_TO_LEFT:
-        raise UserError(f"--init {name}: it reads right to left, a unit reads left to right")
+        raise UserError(f"--init {name}: it reads right to left, an energy model reads left to right")
     state = lm.load().base_model.state_dict()
     return transplant(state, transformer_of(model), name, "network.transformer.", [], model)
 

@@ -5,7 +5,8 @@ Four kinds, one class, so that `EnergyModel.from_pretrained(folder)` opens any o
   linear   E(x) = sum over positions of one learned scalar a token
   bilstm   E(x) = w . mean over positions of the top states of a bidirectional LSTM + b
   unit     the same with a causal Transformer, whose states never look ahead
-  bit      E(x) = w . the top state at the first position of a bidirectional Transformer + b
+  bit      E(x) = w . the top state at the first position of a bidirectional Transformer + b: an encoder, or a language
+           model whose causal mask is taken away
 """
 
 import inspect
@@ -139,6 +140,8 @@ class TransformerEnergy(nn.Module):
         self.start_id = config.start_id
         self.transformer = without_pooler(config_of(config.network))
         self.energy = nn.Linear(self.transformer.config.hidden_size, 1)
+        if not is_causal(self.transformer.config):
+            remove_causal_mask(self.transformer)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.transformer.get_input_embeddings()
@@ -161,7 +164,8 @@ class Causal(TransformerEnergy):
 
 class Bidirectional(TransformerEnergy):
     def forward(self, ids: Tensor, mask: Tensor | None) -> Tensor:
-        return self.energy(self.states(ids, mask)[:, 0]).squeeze(1)
+        options = {"use_cache": False} if hasattr(self.transformer.config, "is_causal") else {}
+        return self.energy(self.states(ids, mask, **options)[:, 0]).squeeze(1)
 
 
 NETWORKS: dict[str, type[BagOfTokens | BidirectionalLSTM | TransformerEnergy]] = {
@@ -177,6 +181,18 @@ def mean_over_positions(states: Tensor, mask: Tensor | None) -> Tensor:
         return states.mean(1)
     weights = mask.unsqueeze(2).to(states.dtype)
     return (states * weights).sum(1) / weights.sum(1)
+
+
+def is_causal(config: PretrainedConfig) -> bool:
+    """Whether a Transformer's states see only what comes before; transformers takes a decoder's mask away by this."""
+    return bool(getattr(config, "is_causal", True))
+
+
+def remove_causal_mask(transformer: PreTrainedModel) -> None:
+    """Lets every state of a decoder see all others: its attention asks for the mask where none is made beforehand."""
+    for module in transformer.modules():
+        if hasattr(module, "is_causal"):
+            module.is_causal = False
 
 
 def positions_in(config: PretrainedConfig) -> int | None:

@@ -229,3 +229,27 @@ def test_flags_that_lack_a_model_to_start_from_say_so(negatives, tmp_path):
     flags = ["--train", negatives.train.path, "--valid", negatives.valid.path, "--output", str(tmp_path / "model")]
     with pytest.raises(UserError, match="the shape of --preset encoder is that of a model to start from"):
         train_energy.main([*flags, "--preset", "encoder"])
+
+
+@torch.no_grad()
+def test_a_language_model_without_its_causal_mask_reads_both_ways(encoder, tokenizer, tmp_path):
+    config = LM_PRESETS["transf-nano"].build(encoder.vocabulary_size, 32, None)
+    config.bos_token_id = config.eos_token_id = encoder.eos_token_id
+    lm = loud(GPT2LMHeadModel(config))
+    model, report = start("unmasked", save(lm, tmp_path / "lm", tokenizer), encoder)
+    ids = torch.tensor(encoder.encode([words(40, 1)])[0][:30]).view(3, 10)
+    whole = torch.cat([torch.full((3, 1), encoder.eos_token_id), ids], 1)
+    lm.set_attn_implementation("eager")
+    sees_all = torch.zeros(3, 1, 11, 11)  # added to the attention's scores: nothing is hidden
+    states = lm.transformer(whole, attention_mask=sees_all, use_cache=False).last_hidden_state
+    head = model.network.energy
+    assert torch.allclose(model(ids), states[:, 0] @ head.weight[0] + head.bias, atol=1e-5)
+    assert "network.energy.weight, network.energy.bias" in report
+    later = ids.clone()
+    later[:, -1] = (later[:, -1] + 1) % encoder.vocabulary_size
+    assert not torch.isclose(model(later), model(ids), atol=1e-4).any()
+    padded = torch.cat([ids, torch.zeros(3, 4, dtype=torch.long)], 1)
+    mask = torch.tensor([[1] * 10 + [0] * 4] * 3)
+    assert torch.allclose(model(padded, mask), model(ids), atol=1e-5)
+    model.save_pretrained(tmp_path / "energy")
+    assert torch.allclose(EnergyModel.from_pretrained(tmp_path / "energy").eval()(ids), model(ids), atol=1e-6)
