@@ -22,7 +22,7 @@ from pipeline.mining.job import MiningJob, StoreJob, Unit
 from pipeline.mining.pool import GeneratorPool
 from pipeline.mining.rows import Counts, Sketch, count, mine
 from pipeline.runtime import files
-from pipeline.runtime.errors import Obstructed, UserError
+from pipeline.runtime.errors import ResumableError, UserError
 from pipeline.runtime.progress import note
 from pipeline.stores.manifest import Manifest, read_manifest
 from pipeline.stores.reader import Store
@@ -110,7 +110,7 @@ class Generate(beam.DoFn):
                         self._make(number, store, unit, rows, stamp)
                         error = ""
                         break
-                    except (Obstructed, OSError, TooManyDuplicates, KeyboardInterrupt):
+                    except (ResumableError, OSError, TooManyDuplicates, KeyboardInterrupt):
                         raise
                     except Exception as failure:
                         error = f"{type(failure).__name__}: {failure}"

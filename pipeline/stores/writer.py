@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.runtime import files
-from pipeline.runtime.errors import Obstructed, UserError
+from pipeline.runtime.errors import ResumableError, UserError
 from pipeline.runtime.lock import writing
 from pipeline.stores.manifest import (
     MANIFEST,
@@ -112,13 +112,13 @@ class StoreWriter(OutputFolder):
         """Prepares the work folder for what the block makes; afterwards the folder is whole, resumable, or as it was.
 
         Bad input (a UserError) that comes up before anything was finished leaves the folder as it was. After a crash,
-        a kill or an obstruction everything is kept, and the next run continues.
+        a kill or a ResumableError everything is kept, and the next run continues.
         """
         existed = files.exists(self.output)
         self._begin()
         try:
             yield
-        except Obstructed:
+        except ResumableError:
             raise
         except UserError:
             self._abandon(existed)

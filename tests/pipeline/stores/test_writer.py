@@ -12,7 +12,7 @@ import pytest
 
 import schemas
 from pipeline.runtime import files
-from pipeline.runtime.errors import Obstructed, UserError
+from pipeline.runtime.errors import ResumableError, UserError
 from pipeline.stores.manifest import Manifest, Record, read_manifest
 from pipeline.stores.reader import Store
 from pipeline.stores.writer import StoreWriter
@@ -151,7 +151,7 @@ def test_bad_input_harms_no_store_that_was_there(tmp_path, tokenizer):
     assert files_of(output) == before
 
 
-@pytest.mark.parametrize("error", [UserError("bad"), Obstructed("disk full"), RuntimeError("crash")])
+@pytest.mark.parametrize("error", [UserError("bad"), ResumableError("disk full"), RuntimeError("crash")])
 def test_shards_that_were_finished_are_kept_whatever_ends_the_run(tmp_path, tokenizer, error):
     output = tmp_path / "store"
     writer = writer_of(output)
@@ -165,11 +165,12 @@ def test_shards_that_were_finished_are_kept_whatever_ends_the_run(tmp_path, toke
     assert verify(str(output)) == []
 
 
-def test_work_is_kept_over_a_crash_and_dropped_with_other_settings(tmp_path):
+@pytest.mark.parametrize("error", [ResumableError("disk full"), RuntimeError("crash")])
+def test_work_is_kept_over_a_crash_and_dropped_with_other_settings(tmp_path, error):
     writer = writer_of(tmp_path / "store")
-    with pytest.raises(RuntimeError), writer.making():
+    with pytest.raises(type(error)), writer.making():
         Path(writer.work, "part").touch()
-        raise RuntimeError
+        raise error
     with pytest.raises(RuntimeError), writer.making():
         assert Path(writer.work, "part").exists()
         raise RuntimeError
