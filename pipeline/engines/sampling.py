@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.hashing import U64, mix
+from pipeline.runtime.randomness import U64, mix
 
 TEMPERATURE, TOP_K, NUCLEUS = "temperature", "top_k", "nucleus"
 RULES = (TEMPERATURE, TOP_K, NUCLEUS)

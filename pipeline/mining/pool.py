@@ -19,8 +19,8 @@ from pipeline.engines.generator import Generator, open_generator
 from pipeline.engines.sampling import NUCLEUS, Sampling
 from pipeline.mining.job import MiningJob
 from pipeline.mining.rows import Sampler
+from pipeline.runtime.digests import digest_of
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import fingerprint
 
 _here: dict[str, Generator] = {}  # of this process, loaded by whichever worker thread came first
 _loading = threading.Lock()
@@ -37,8 +37,8 @@ class GeneratorPool:
     def get(self, number: int) -> Sampler:
         """The generator of a store; stores that differ in a rule that the engine can change share one."""
         store = self.job.stores[number]
-        # Which log-probabilities vLLM tells is fixed when it starts, so nucleus sampling has an engine of its own.
-        key = fingerprint({"model": store.description, "engine": store.engine, "nucleus": _is_nucleus(store.sampling)})
+        # Which log-probabilities vLLM reports is fixed when it starts, so nucleus sampling has an engine of its own.
+        key = digest_of({"model": store.description, "engine": store.engine, "nucleus": _is_nucleus(store.sampling)})
         if not self.job.shared:
             with _loading:
                 if key not in _here:

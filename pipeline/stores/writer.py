@@ -9,7 +9,7 @@ that was there before, and leaves nothing where there was none; and what a kille
         if (manifest := writer.made_before(overwrite)) is None:
             with writer.making():
                 writer.claim(tokenizer)
-                shards = [writer.shard(number, stamp) or writer.write(number, rows, stamp) for …]
+                shards = [writer.shard(number, digest) or writer.write(number, rows, digest) for …]
                 writer.finish(shards, tokenizer=…, parent=…, seed=…, counts=…)
 """
 
@@ -152,13 +152,13 @@ class StoreWriter(OutputFolder):
             files.put(files.join(self.output, TOKENIZER_FOLDER, name), files.read(files.join(tokenizer, name)))
         write_record(self.output, self.record)
 
-    def shard(self, number: int, stamp: str) -> Shard | None:
-        """Shard `number` if it is there, was written under this stamp, and every row is as it was written."""
-        return finished_shard(self.output, number, self.kind, stamp)
+    def shard(self, number: int, settings_digest: str) -> Shard | None:
+        """Shard `number` if it is there, was written with these settings, and every row is as it was written."""
+        return finished_shard(self.output, number, self.kind, settings_digest)
 
-    def write(self, number: int, rows: pa.Table, stamp: str) -> Shard:
+    def write(self, number: int, rows: pa.Table, settings_digest: str) -> Shard:
         """Writes shard `number`, whole or not at all; why it could not be made before is forgotten."""
-        shard = write_shard(self.output, number, rows, stamp)
+        shard = write_shard(self.output, number, rows, settings_digest)
         files.remove(self._reject(number))
         return shard
 

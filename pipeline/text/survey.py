@@ -63,7 +63,7 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
-NOTHING = _digest(b"")  # of a file without a usable document
+NO_TEXT_DIGEST = _digest(b"")  # of a file without a usable document
 
 
 @dataclass(frozen=True)

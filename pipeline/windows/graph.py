@@ -14,12 +14,13 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton
 
+from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import note
-from pipeline.stores.shards import Shard, fingerprint
+from pipeline.stores.shards import Shard
 from pipeline.text.documents import Source
 from pipeline.text.survey import (
-    NOTHING,
+    NO_TEXT_DIGEST,
     Reject,
     Repeats,
     Survey,
@@ -52,7 +53,7 @@ class Reading:
     characters: int
 
     @property
-    def contents(self) -> list[str]:
+    def text_digests(self) -> list[str]:
         """Digests of all files' documents: what the text is, whatever the files are called."""
         return sorted(str(entry["digest"]) for entry in self.inputs)
 
@@ -66,7 +67,7 @@ class ShardPlan:
     shards: int
     orders: int
     counts: dict[str, int]
-    stamp: str
+    settings_digest: str
 
 
 class MakeWindows(beam.PTransform):
@@ -158,7 +159,7 @@ def check(readings: list[Reading], job: WindowsJob) -> Reading:
         sum(reading.empty for reading in readings),
         sum(reading.characters for reading in readings),
     )
-    if job.inputs is not None and whole.contents != job.inputs:
+    if job.text_digests is not None and whole.text_digests != job.text_digests:
         raise UserError(
             f"--output {job.settings.output}: the text has changed since this store was made, so its missing shards "
             f"cannot be made again: bring back the old text, or make a new store with --overwrite"
@@ -210,11 +211,11 @@ def plan_shards(groups: list[TokenisedGroup], job: WindowsJob, reading: Reading)
         "tokens": sum(group.tokens for group in groups),
         "windows": windows,
     }
-    contents = [digest for digest in reading.contents if digest != NOTHING]
+    text_digests = [digest for digest in reading.text_digests if digest != NO_TEXT_DIGEST]
     note(job.writer.work, "shards", 0, shards)
-    stamp = fingerprint(job.rows_depend_on | {"inputs": contents, "shards": shards})
+    settings_digest = digest_of(job.rows_depend_on | {"inputs": text_digests, "shards": shards})
     job.writer.claim(job.tokenizer_folder)
-    return ShardPlan(parts, kept, shards, orders, counts, stamp)
+    return ShardPlan(parts, kept, shards, orders, counts, settings_digest)
 
 
 def shard_runs(plan: ShardPlan) -> Iterable[tuple[int, int]]:
@@ -229,7 +230,7 @@ def shard_runs(plan: ShardPlan) -> Iterable[tuple[int, int]]:
 
 def write_shards(run: tuple[int, int], job: WindowsJob, plan: ShardPlan) -> list[Shard]:
     """Writes a run of shards, except those that an earlier run wrote."""
-    done = {number: job.writer.shard(number, plan.stamp) for number in range(*run)}
+    done = {number: job.writer.shard(number, plan.settings_digest) for number in range(*run)}
     missing = [number for number, shard in done.items() if shard is None]
     if missing:
         starts = [shard_start(number, plan.shards, plan.orders) for number in range(missing[0], missing[-1] + 2)]
@@ -239,7 +240,7 @@ def write_shards(run: tuple[int, int], job: WindowsJob, plan: ShardPlan) -> list
 
         def put(number: int) -> Shard:
             first, end = edges[number - missing[0] :][:2]
-            return job.writer.write(number, rows[first:end], plan.stamp)
+            return job.writer.write(number, rows[first:end], plan.settings_digest)
 
         with ThreadPoolExecutor(WRITERS) as pool:  # compressing, hashing and waiting for the disk need no interpreter
             done |= dict(zip(missing, pool.map(put, missing), strict=True))

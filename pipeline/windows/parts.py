@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import schemas
 from pipeline.runtime import files
 from pipeline.runtime.errors import ResumableError
-from pipeline.runtime.hashing import U64
+from pipeline.runtime.randomness import U64
 from pipeline.windows.cutting import Windows, shuffled_order, window_ids
 
 PART_ROWS = 1 << 16

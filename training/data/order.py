@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.runtime.hashing import mix
+from pipeline.runtime.randomness import mix
 
 BLOCK = 256  # rows that stay near each other
 SPAN = 64  # blocks that are shuffled among each other
