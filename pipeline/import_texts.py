@@ -27,7 +27,7 @@ from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.stores.manifest import Manifest, Record
 from pipeline.stores.shards import TOKENIZER_FOLDER, Shard
 from pipeline.stores.writer import REJECTS, StoreWriter
-from pipeline.text.blocks import BLOCK
+from pipeline.text.blocks import BLOCK_TOKENS
 from pipeline.text.documents import FORMATS, Source, find_sources
 from pipeline.text.inputs import changed_input, input_names, refuse_own_output
 from pipeline.text.survey import Survey, check_rejects, survey_file
@@ -86,7 +86,9 @@ class ImportSettings(Settings):
         help="that of the energy model to be fine-tuned: its folder, a store's or a tokenizer's, or a hub name",
         group=ROWS,
     )
-    block: int = setting(BLOCK, metavar="TOKENS", help=f"at most (default: {BLOCK})", group=ROWS, least=2, most=10**9)
+    block: int = setting(
+        BLOCK_TOKENS, metavar="TOKENS", help=f"at most (default: {BLOCK_TOKENS})", group=ROWS, least=2, most=10**9
+    )
     surplus: str = setting(
         REPEAT,
         choices=(REPEAT, DROP),

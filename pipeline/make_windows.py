@@ -24,7 +24,7 @@ from pipeline.stores.reader import Store
 from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER
 from pipeline.stores.writer import REJECTS, WORK, StoreWriter
 from pipeline.text.builtin_corpora import ALPHABET
-from pipeline.text.documents import Rejected, Source, find_sources, read_documents
+from pipeline.text.documents import Source, UnusableDocument, find_sources, read_documents
 from pipeline.text.inputs import changed_input, input_names, refuse_own_output
 from pipeline.text.tokenizer import TextEncoder, character_tokenizer, chunks, load_tokenizer, train_tokenizer
 from pipeline.windows.job import WindowsJob
@@ -103,7 +103,7 @@ def usable_text(sources: list[Source]) -> Iterator[str]:
         for document in read_documents(source):
             try:
                 yield from chunks(document)
-            except Rejected:
+            except UnusableDocument:
                 continue
 
 

@@ -50,13 +50,13 @@ REJECTS = "rejects"
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """A folder that one run at a time writes to, and the record that says what it was told to make there."""
+    """A folder that one run at a time writes to, and the record that says what is made there."""
 
     output: str
     record: Record
 
     def held(self) -> AbstractContextManager[None]:
-        """Keeps all others from writing here while the block runs; a second writer is told who the first is."""
+        """Keeps all others from writing here while the block runs; their error names this one."""
         return writing(self.output)
 
     def check_owner(self, there: Record | None, replace: bool, way_out: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.runtime.errors import UserError
-from pipeline.text.documents import Rejected, Source, read_documents
+from pipeline.text.documents import Source, UnusableDocument, read_documents
 
 DIGEST_BYTES = 16
 BUCKETS = 16
@@ -85,7 +85,7 @@ def survey_file(source: Source) -> Survey:
                 blank = blank and not piece.strip()
                 digest.update(piece.encode())
                 length += len(piece)
-        except Rejected as error:
+        except UnusableDocument as error:
             rejected += 1
             if rejected <= MOST_LISTED:
                 rejects.append(Reject(source.url, number, error.offset, error.reason))
@@ -123,7 +123,7 @@ def _unchanged(pieces: Iterable[str], expected: bytes, source: Source) -> Iterat
         for piece in pieces:
             digest.update(piece.encode())
             yield piece
-    except Rejected:
+    except UnusableDocument:
         raise _changed(source) from None
     if digest.digest() != expected:
         raise _changed(source)

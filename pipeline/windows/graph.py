@@ -42,7 +42,7 @@ WRITERS = 2
 
 
 @dataclass(frozen=True)
-class Reading:
+class SurveySummary:
     """What the survey of all files came to."""
 
     inputs: list[dict[str, Any]]
@@ -81,7 +81,7 @@ class MakeWindows(beam.PTransform):
         job = self.job
         groups = begin | "Files" >> beam.Create(group_files(self.sources))
         surveys = groups | "Spread files" >> beam.Reshuffle() | "Survey" >> beam.Map(survey_group, job)
-        reading = (
+        surveyed = (
             surveys
             | "Summarise" >> beam.MapTuple(summarise)
             | "All files" >> beam.combiners.ToList()
@@ -96,12 +96,12 @@ class MakeWindows(beam.PTransform):
         cuts = (
             {"surveys": surveys, "repeats": repeats}
             | "Files and their repeats" >> beam.CoGroupByKey()
-            | "Tokenise" >> beam.Map(tokenise_group, job, AsSingleton(reading | "Checked" >> beam.Map(truth)))
+            | "Tokenise" >> beam.Map(tokenise_group, job, AsSingleton(surveyed | "Checked" >> beam.Map(truth)))
         )
         plan = (
             cuts
             | "All parts" >> beam.combiners.ToList()
-            | "Plan shards" >> beam.Map(plan_shards, job, AsSingleton(reading))
+            | "Plan shards" >> beam.Map(plan_shards, job, AsSingleton(surveyed))
         )
         shards = (
             plan
@@ -112,7 +112,7 @@ class MakeWindows(beam.PTransform):
         return (
             shards
             | "All shards" >> beam.combiners.ToList()
-            | "Finish" >> beam.Map(finish, job, AsSingleton(reading), AsSingleton(plan))
+            | "Finish" >> beam.Map(finish, job, AsSingleton(surveyed), AsSingleton(plan))
         )
 
 
@@ -138,8 +138,8 @@ def survey_group(group: tuple[int, list[Source]], job: WindowsJob) -> tuple[int,
     return number, surveys
 
 
-def summarise(number: int, surveys: list[Survey]) -> Reading:
-    return Reading(
+def summarise(number: int, surveys: list[Survey]) -> SurveySummary:
+    return SurveySummary(
         [survey.as_input for survey in surveys],
         [reject for survey in surveys for reject in survey.rejects],
         sum(survey.documents for survey in surveys),
@@ -149,15 +149,15 @@ def summarise(number: int, surveys: list[Survey]) -> Reading:
     )
 
 
-def check(readings: list[Reading], job: WindowsJob) -> Reading:
-    """The readings of all groups as one; raises where too many documents cannot be used."""
-    whole = Reading(
-        sorted((entry for reading in readings for entry in reading.inputs), key=lambda entry: str(entry["file"])),
-        sorted((reject for reading in readings for reject in reading.rejects), key=lambda r: (r.file, r.document)),
-        sum(reading.documents for reading in readings),
-        sum(reading.rejected for reading in readings),
-        sum(reading.empty for reading in readings),
-        sum(reading.characters for reading in readings),
+def check(summaries: list[SurveySummary], job: WindowsJob) -> SurveySummary:
+    """The summaries of all groups as one; raises where too many documents cannot be used."""
+    whole = SurveySummary(
+        sorted((entry for summary in summaries for entry in summary.inputs), key=lambda entry: str(entry["file"])),
+        sorted((reject for summary in summaries for reject in summary.rejects), key=lambda r: (r.file, r.document)),
+        sum(summary.documents for summary in summaries),
+        sum(summary.rejected for summary in summaries),
+        sum(summary.empty for summary in summaries),
+        sum(summary.characters for summary in summaries),
     )
     if job.text_digests is not None and whole.text_digests != job.text_digests:
         raise UserError(
@@ -180,7 +180,7 @@ def repeats_of_bucket(bucket: int, found: Iterable[Any]) -> Iterator[tuple[int, 
     return find_repeats(found)
 
 
-def plan_shards(groups: list[TokenisedGroup], job: WindowsJob, reading: Reading) -> ShardPlan:
+def plan_shards(groups: list[TokenisedGroup], job: WindowsJob, summary: SurveySummary) -> ShardPlan:
     """Chooses the number of shards, and with a limit the last window's place in the shuffled order.
 
     From here on nothing can be wrong with the input: the output folder becomes this run's.
@@ -204,14 +204,14 @@ def plan_shards(groups: list[TokenisedGroup], job: WindowsJob, reading: Reading)
         least = kept * row_bytes // MOST_SHARD_BYTES + 1
         raise UserError(f"--shards {shards}: too few for {kept} windows: at least {least}")
     counts = {
-        "documents": reading.documents,
-        "rejected": reading.rejected,
-        "empty": reading.empty,
+        "documents": summary.documents,
+        "rejected": summary.rejected,
+        "empty": summary.empty,
         "repeated": sum(group.repeated for group in groups),
         "tokens": sum(group.tokens for group in groups),
         "windows": windows,
     }
-    text_digests = [digest for digest in reading.text_digests if digest != NO_TEXT_DIGEST]
+    text_digests = [digest for digest in summary.text_digests if digest != NO_TEXT_DIGEST]
     note(job.writer.work, "shards", 0, shards)
     settings_digest = digest_of(job.rows_depend_on | {"inputs": text_digests, "shards": shards})
     job.writer.claim(job.tokenizer_folder)
@@ -247,15 +247,15 @@ def write_shards(run: tuple[int, int], job: WindowsJob, plan: ShardPlan) -> list
     return [shard for shard in done.values() if shard is not None]
 
 
-def finish(shards: list[Shard], job: WindowsJob, reading: Reading, plan: ShardPlan) -> str:
+def finish(shards: list[Shard], job: WindowsJob, summary: SurveySummary, plan: ShardPlan) -> str:
     """Writes the list of rejects, then the manifest, and removes the parts."""
-    job.writer.list_rejects(map(asdict, reading.rejects))
+    job.writer.list_rejects(map(asdict, summary.rejects))
     manifest = job.writer.finish(
         shards,
         tokenizer=job.tokenizer,
         parent=None,
         seed=job.settings.seed,
         counts=plan.counts,
-        inputs=reading.inputs,
+        inputs=summary.inputs,
     )
     return manifest.digest

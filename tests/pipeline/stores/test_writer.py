@@ -180,7 +180,7 @@ def test_work_is_kept_over_a_crash_and_dropped_with_other_settings(tmp_path, err
         raise RuntimeError
 
 
-def test_a_second_writer_is_told_who_the_first_is(tmp_path):
+def test_a_second_writers_error_names_the_first(tmp_path):
     writer = writer_of(tmp_path / "store")
     with writer.held(), pytest.raises(UserError, match=f"process {os.getpid()} on .* is writing it"), writer.held():
         pytest.fail("two writers at once")
