@@ -24,6 +24,7 @@ from tqdm import tqdm
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_settings, setting
+from pipeline.runtime.summary import print_summary
 from pipeline.text.copies import MOST_COPIED, SHINGLE_WORDS, copied_shares, found_in, gather
 from pipeline.text.documents import FORMATS, Source, UnusableDocument, find_sources
 from pipeline.text.named_texts import read_texts
@@ -206,26 +207,21 @@ def write(lines: Lines, summary: dict[str, Any], output: str) -> None:
 
 
 def describe(summary: dict[str, Any], settings: SplitSettings) -> None:
-    print(f"texts {settings.output}")
-    print(f"  by {summary['by']:<9}{summary['reason']}")
+    facts = {"by": f"{summary['by']}: {summary['reason']}"}
     for split, counts in summary["splits"].items():
-        print(
-            f"  {split:<11} {counts['documents']:,} documents, {counts['lines']:,} lines, "
-            f"{counts['characters']:,} characters"
-        )
+        facts[split] = ", ".join(f"{count:,} {what}" for what, count in counts.items())
     if unreadable := summary["unreadable"]:
         name, reason = next(iter(unreadable.items()))
-        print(f"  left out    {len(unreadable):,} documents that cannot be read, first {name}: {reason}")
+        facts["unreadable"] = f"{len(unreadable):,} documents, the first is {name}: {reason}"
     if copies := summary["copies"]:
         counts = " and ".join(f"{sum(copy['split'] == split for copy in copies):,} of {split}" for split in MEASURED)
-        print(
-            f"  left out    {counts}: more than {settings.max_copied:.0%} of their runs of {SHINGLE_WORDS} words "
-            "stands in splits before them"
-        )
-        for copy in copies[:MOST_SHOWN]:
-            print(f"    {copy['share']:4.0%}  {copy['split']:<5} {copy['id']}")
-        if len(copies) > MOST_SHOWN:
-            print(f"    … and {len(copies) - MOST_SHOWN:,} more: see {files.join(settings.output, SUMMARY)}")
+        most = f"more than {settings.max_copied:.0%} of their runs of {SHINGLE_WORDS} words"
+        facts["left out"] = f"{counts}, copies: {most} stands in splits before them"
+    print_summary(f"texts {settings.output}", facts)
+    for copy in copies[:MOST_SHOWN]:
+        print(f"    {copy['share']:4.0%}  {copy['split']:<5} {copy['id']}")
+    if len(copies) > MOST_SHOWN:
+        print(f"    … and {len(copies) - MOST_SHOWN:,} more: see {files.join(settings.output, SUMMARY)}")
 
 
 if __name__ == "__main__":

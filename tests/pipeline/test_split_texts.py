@@ -94,7 +94,10 @@ def test_copies_are_left_out_of_valid_and_test_and_named(tmp_path, capsys):
         assert {line["id"] for line in everything[split]} - {line["id"] for line in found[split]} == ids
     assert {copy["share"] for copy in summary["copies"]} <= {1, 193 / 194}
     said = capsys.readouterr().out
-    assert f"{len(expected['valid'])} of valid and {len(expected['test'])} of test: more than 50% of their runs" in said
+    assert (
+        f"{len(expected['valid'])} of valid and {len(expected['test'])} of test, copies: more than 50% of their runs"
+        in said
+    )
     assert f"and {len(summary['copies']) - 10} more" in said
 
 
@@ -148,7 +151,7 @@ def test_bad_input_is_named(tmp_path, capsys):
     (tmp_path / "broken.txt").write_bytes(b"no \xff text")
     divided(tmp_path, "b*.txt")
     said = capsys.readouterr().out
-    assert f"1 documents that cannot be read, first {tmp_path}/broken.txt: invalid UTF-8 (see --encoding)" in said
+    assert f"1 documents, the first is {tmp_path}/broken.txt: invalid UTF-8 (see --encoding)" in said
 
 
 def test_help_says_why_there_are_halves():
