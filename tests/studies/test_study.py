@@ -76,10 +76,13 @@ def test_entries_become_commands_in_the_order_of_what_they_need(tmp_path):
     }
 
 
+VARIABLES = {"CORPUS": "x*.txt", "DATA": "data", "WILD": "wild", "GENERATOR": "gpt2", "ENCODER": "bert"}
+
+
 @pytest.mark.parametrize("study", sorted(path.name for path in (ROOT / "studies").glob("*.yaml")))
 def test_every_command_of_the_studies_that_come_with_the_project_gives_its_stage_settings(study):
     """The stages' own settings read the flags, and refuse values that cannot work."""
-    jobs = Study(str(ROOT / "studies" / study), "o", {"CORPUS": "x*.txt", "DATA": "data"}).jobs()
+    jobs = Study(str(ROOT / "studies" / study), "o", VARIABLES).jobs()
     assert len(jobs) > 5
     for job in jobs:
         place = next(place for place, word in enumerate(job.command) if word.endswith(".py"))
