@@ -152,8 +152,8 @@ class Template:
         if name in self.values and field is None:
             return self.values[name]
         if name not in self.axes:
-            known = ", ".join([*self.axes, *self.values]) or "none"
-            raise UserError(f"{self.path}: {text}: there is no axis or value {name} (there are: {known})")
+            listed = ", ".join([*self.axes, *self.values]) or "none"
+            raise UserError(f"{self.path}: {text}: there is no axis or value {name} (there are: {listed})")
         there = [bound[name]] if name in bound else self.names(name, bound)
         if len(there) != 1:
             raise UserError(f"{self.path}: {text}: which {name}? It is not in the entry's name, nor in a list")
