@@ -130,8 +130,8 @@ def run(settings: StudySettings, snakemake: Sequence[str], study: Study, left: l
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: the jobs end too, and continue next time
     for job in left:
         files.remove(log_of(study.output, job))
-        for path, text in job.reads.items():
-            files.put(path, text.encode())
+        for file, text in job.reads.items():
+            files.put(file, text.encode())
     process = subprocess.Popen(
         [*command, *ALWAYS, *snakemake, "--config", *config], env=threads | os.environ | {"PATH": path}
     )
