@@ -34,28 +34,26 @@ SMALL = {
     "energy_models": {
         "linear": {"preset": "linear-tiny", "train": ["mined"], "valid": ["held-out"], "max_steps": 2, "batch_size": 8}
     },
-    "grids": {"small": {"grid": "${GRID}"}},
-}
-
-
-GRID = {
-    "columns": [{"name": "sums", "stores": ["negatives/held-out"]}],
-    "rows": [
-        {"name": "Linear", "energy": {"sums": "models/linear"}},
-        {"name": "Likelihood", "likelihood": "models/lm", "valid": ["negatives/mined"]},
-    ],
+    "grids": {
+        "small": {
+            "columns": [{"name": "sums", "stores": ["held-out"]}],
+            "rows": [
+                {"name": "Linear", "energy": {"sums": "linear"}},
+                {"name": "Likelihood", "likelihood": "lm", "valid": ["mined"]},
+            ],
+        }
+    },
 }
 
 
 def saved(folder: Path, content: dict) -> str:
-    (folder / "grid.yaml").write_text(yaml.safe_dump(GRID))
     (folder / "study.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     return str(folder / "study.yaml")
 
 
 def test_entries_become_commands_in_the_order_of_what_they_need(tmp_path):
     study = saved(tmp_path, dict(reversed(SMALL.items())))
-    jobs = Study(study, "out", {"GRID": f"{tmp_path}/grid.yaml"}).jobs()
+    jobs = Study(study, "out").jobs()
     names = [job.name for job in jobs]
     assert set(names) == {
         *("windows/train", "windows/valid", "language_models/lm", "negatives/mined", "negatives/held-out"),
@@ -74,6 +72,28 @@ def test_entries_become_commands_in_the_order_of_what_they_need(tmp_path):
     assert set(next(job for job in jobs if job.name == "grids/small").needs) == {
         *("energy_models/linear", "language_models/lm", "negatives/mined", "negatives/held-out")
     }
+
+
+def test_a_grid_names_entries_or_is_a_file_with_paths(tmp_path):
+    described = next(job for job in Study(saved(tmp_path, SMALL), "out").jobs() if job.name == "grids/small")
+    ((path, text),) = described.reads.items()
+    paths = {
+        "columns": [{"name": "sums", "stores": ["negatives/held-out"]}],
+        "rows": [
+            {"name": "Linear", "energy": {"sums": "models/linear"}},
+            {"name": "Likelihood", "likelihood": "models/lm", "valid": ["negatives/mined"]},
+        ],
+    }
+    assert yaml.safe_load(text) == paths
+    assert path in described.command
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(paths))
+    study = saved(tmp_path, SMALL | {"grids": {"small": {"grid": f"{tmp_path}/grid.yaml"}}})
+    file = next(job for job in Study(study, "out").jobs() if job.name == "grids/small")
+    assert file.needs == described.needs
+    assert not file.reads
+    changed = SMALL | {"grids": {"small": SMALL["grids"]["small"] | {"title": "Another"}}}
+    again = next(job for job in Study(saved(tmp_path, changed), "out").jobs() if job.name == "grids/small")
+    assert again.command != described.command  # so that what was done before is done again
 
 
 VARIABLES = {"CORPUS": "x*.txt", "DATA": "data", "WILD": "wild", "GENERATOR": "gpt2", "ENCODER": "bert"}
@@ -102,8 +122,7 @@ def settings_of(script: str) -> type[Settings]:
 def test_a_study_runs_is_killed_continues_and_does_nothing_twice(tmp_path):
     """Killed while it trains; the second run ends, the third starts no job; a changed entry is made anew."""
     study, output = saved(tmp_path, SMALL), tmp_path / "out"
-    grid = {"GRID": f"{tmp_path}/grid.yaml"}
-    given = command("studies/run_study.py", "--study", study, "--output", output, "--set", f"GRID={grid['GRID']}")
+    given = command("studies/run_study.py", "--study", study, "--output", output)
     kill_after(given, 12)
     ended = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr + ended.stdout
@@ -118,13 +137,13 @@ def test_a_study_runs_is_killed_continues_and_does_nothing_twice(tmp_path):
     assert "[1 of" not in again.stdout
     assert times == {path: path.stat().st_mtime_ns for path in output.rglob("manifest.json")}
     # The commands can be run alone: one that is done says so.
-    line = next(line for line in Study(study, str(output), grid).jobs() if line.name == "windows/train").command
+    line = next(line for line in Study(study, str(output)).jobs() if line.name == "windows/train").command
     alone = run(line[1], *line[2:])
     assert "finished before, nothing to do" in alone.stdout
     # A result that is gone is made again, with what follows from it; a changed entry is asked about by its script.
     changed = dict(SMALL, windows=SMALL["windows"] | {"valid": {"input": "builtin:sums:lines=61", "split": "valid"}})
-    jobs = Study(saved(tmp_path, changed), str(output), grid).jobs()
-    left = [job.name for job in run_study.forget_stale(Study(study, str(output), grid), jobs)]
+    jobs = Study(saved(tmp_path, changed), str(output)).jobs()
+    left = [job.name for job in run_study.forget_stale(Study(study, str(output)), jobs)]
     assert left == [job.name for job in jobs if job.name not in ("windows/train",)]
     refused = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
     assert refused.returncode == 2
