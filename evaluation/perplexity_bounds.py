@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from evaluation.joint.bounds import joint_perplexity, log_partition_bounds, warnings_about
@@ -29,11 +28,12 @@ from evaluation.joint.matches import matches
 from evaluation.results.cache import ResultCache
 from evaluation.results.figures import bounds_figure
 from evaluation.results.json_file import write_json
+from evaluation.results.parquet_file import write_parquet
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.stores.reader import Store
-from schemas.results import BOUNDS, BOUNDS_FILE
+from schemas.results import BOUNDS, BOUNDS_FILE, CONTEXTS, CONTEXTS_FILE
 
 Numbers = NDArray[np.float64]
 
@@ -118,7 +118,7 @@ def table_of_contexts(samples: Store, scored: Store, count: int | None) -> tuple
             "tail_index": bounds.tail_index,
             "samples": np.full(len(contexts), contexts.scores.shape[1]),
         }
-        pieces.append(pa.table(columns))
+        pieces.append(pa.table(columns, CONTEXTS))
     if not pieces:
         raise UserError(f"{scored.path}: there are no energies in it")
     return pa.concat_tables(pieces), sorted(set(sentences))
@@ -230,9 +230,7 @@ def last_position(rows: pa.Table, samples: Store, exact: dict[str, tuple[float, 
 
 
 def write(result: dict[str, Any], rows: pa.Table, output: str) -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink)
-    files.put(files.join(output, "contexts.parquet"), sink.getvalue())
+    write_parquet(files.join(output, CONTEXTS_FILE), rows)
     for name, across in (("samples_curve", "samples"), ("positions", "position")):
         if name in result:
             for kind in ("svg", "png"):
@@ -262,7 +260,7 @@ def describe(result: dict[str, Any], output: str) -> None:
             print(f"             {line}; a correct one is there for {found['oracle']:.2%}")
     for sentence in result["warnings"][:5]:
         print(f"  careful    {sentence}")
-    print(f"  written    {output}/bounds.json, contexts.parquet" + (", figures" if "samples_curve" in result else ""))
+    print(f"  written    {output}/{BOUNDS_FILE}, {CONTEXTS_FILE}" + (", figures" if "samples_curve" in result else ""))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,30 @@
+"""Made-up results, as the jobs would write them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from evaluation.reporting.inputs import Result
+
+
+@pytest.fixture
+def bounds() -> Callable[..., Result]:
+    """A result of perplexity_bounds.py, with what is given in place of, or beside, what every one has."""
+
+    def make(name: str = "results/books", **more: Any) -> Result:
+        content: dict[str, Any] = {
+            "corpus": "books",
+            "split": "test",
+            "generator": {"architecture": "transf-tiny"},
+            "energy": {"preset": "bit-tiny", "kind": "bit"},
+            "contexts": 2000,
+            "samples": 100,
+            "base_perplexity": 20.0,
+            "joint_perplexity": {"lower": 16.0, "midpoint": 16.5, "upper": 17.0},
+            "effective_samples": {"median": 40.25, "least": 3.5},
+            "warnings": [],
+        }
+        return Result("bounds", name, name, content | more)
+
+    return make
