@@ -16,7 +16,7 @@ from pipeline.runtime.settings import Settings, read_settings
 from studies import run_study
 from studies.orchestration.study import SECTIONS, Study
 from tests.helpers.commands import ROOT, command, run
-from tests.helpers.processes import kill_after
+from tests.helpers.processes import await_sign, kill_family, run_group, started
 
 SMALL = {
     "title": "Small",
@@ -123,15 +123,17 @@ def test_a_study_runs_is_killed_continues_and_does_nothing_twice(tmp_path):
     """Killed while it trains; the second run ends, the third starts no job; a changed entry is made anew."""
     study, output = saved(tmp_path, SMALL), tmp_path / "out"
     given = command("studies/run_study.py", "--study", study, "--output", output)
-    kill_after(given, 12)
-    ended = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
+    with started(given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        await_sign(process, (output / "models/lm").exists)
+        kill_family(process)
+    ended = run_group(given, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr + ended.stdout
     assert "report.html: written" in ended.stdout
     cells = json.loads((output / "grids/small/grid.json").read_text())["cells"]
     assert all("accuracy" in cell for cell in cells)
     assert (output / "report.html").stat().st_size > 1000
     times = {path: path.stat().st_mtime_ns for path in output.rglob("manifest.json")}
-    again = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
+    again = run_group(given, cwd=ROOT)
     assert again.returncode == 0
     assert "8 jobs, 8 of them done before" in again.stdout
     assert "[1 of" not in again.stdout
@@ -145,7 +147,7 @@ def test_a_study_runs_is_killed_continues_and_does_nothing_twice(tmp_path):
     jobs = Study(saved(tmp_path, changed), str(output)).jobs()
     left = [job.name for job in run_study.forget_stale(Study(study, str(output)), jobs)]
     assert left == [job.name for job in jobs if job.name not in ("windows/train",)]
-    refused = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
+    refused = run_group(given, cwd=ROOT)
     assert refused.returncode == 2
     assert "it was made with other settings" in refused.stderr
     assert "windows/valid did not end well" in refused.stderr
