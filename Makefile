@@ -13,6 +13,8 @@ STUDY = $(if $(CORPUS),studies/text.yaml --set 'CORPUS=$(CORPUS)',studies/demo.y
 # DeepSpeed looks for an accelerator, and warns at length where there is none.
 export DS_ACCELERATOR ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
 export HF_HUB_DISABLE_TELEMETRY ?= 1
+# Where this is set, every process that starts compiles torch and transformers from source, half of its start long.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick lint lock bench torture clean install
@@ -48,11 +50,11 @@ demo: $(INSTALLED)
 
 # Two files at a time: most tests wait for commands that they start, and networks this small want one thread.
 test: $(INSTALLED)
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # For the hand at work: what needs no engine, no browser and no minutes.
 quick: $(INSTALLED)
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m 'not slow and not vllm and not browser'
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow and not vllm and not browser'
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 """Fills a grid of accuracies: energy models and baselines (rows) on test sets of negatives (columns).
 
-  python evaluation/accuracy_grid.py --grid evaluation/grids/cross_corpus-tiny.yaml --output results/cross-corpus
+  python evaluation/accuracy_grid.py --grid grid.yaml --root mini --output results/grid
 
 The YAML file names models and stores; what each was made from is read from its manifest, and decides how a cell is
 labelled: in-domain, cross-architecture, cross-corpus or wild. Energies that are not there yet are computed, and kept as

@@ -124,12 +124,14 @@ def run(settings: StudySettings, snakemake: Sequence[str], study: Study, left: l
         config.append(f"variables={yaml.safe_dump(settings.variables, default_flow_style=True, width=10**6).strip()}")
     command = [sys.executable, "-m", "snakemake", "--snakefile", SNAKEFILE, "--cores", str(settings.cores)]
     # With the interpreter and the launcher that belong to the one that runs this.
-    path = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
+    path = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
     # Jobs side by side share the processors: each with threads for all of them would slow small networks tenfold.
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // settings.cores))} if settings.cores > 1 else {}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: the jobs end too, and continue next time
     for job in left:
         files.remove(log_of(study.output, job))
+        for file, text in job.reads.items():
+            files.put(file, text.encode())
     process = subprocess.Popen(
         [*command, *ALWAYS, *snakemake, "--config", *config], env=threads | os.environ | {"PATH": path}
     )

@@ -13,6 +13,25 @@ from pipeline.text.builtin_corpora import python_docs
 from pipeline.text.tokenizer import train_tokenizer
 from tests.helpers.commands import Stores, words
 
+# The files that take longest, first: one that began last would keep one core busy while the others wait.
+DEAREST = [
+    "tests/test_readmes.py",
+    "tests/requirements/test_extras.py",
+    "tests/pipeline/test_mine_negatives.py",
+    "tests/training/test_train_energy.py",
+    "tests/training/test_train_lm.py",
+    "tests/studies/test_study.py",
+    "tests/pipeline/test_make_windows.py",
+    "tests/pipeline/engines/test_generator.py",
+    "tests/requirements/test_install.py",
+    "tests/pipeline/test_verify_store.py",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(DEAREST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
 
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:

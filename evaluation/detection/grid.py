@@ -137,7 +137,10 @@ class Grid:
             if column not in given:
                 raise UserError(f"row {row['name']}: {key} names nothing for the column {column}")
             given = given[column]
-        return at(self.root, given) if isinstance(given, str) else given
+        if not isinstance(given, str):
+            return given
+        placed = at(self.root, given)
+        return placed if files.exists(placed) else given  # else, perhaps, a name of the hub
 
     def scored(self, model: str, data: GridData) -> Scores:
         if data.real:

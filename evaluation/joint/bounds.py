@@ -103,7 +103,7 @@ def warnings_about(bounds: LogPartitionBounds) -> list[str]:
     sentences = []
     if n < LEAST_SAMPLES_OF_TAIL:
         sentences.append(
-            f"The upper bound on log Z is asymptotic, and {n} samples are too few to tell whether the weights are "
+            f"The upper bound on log Z is asymptotic, and {n} samples are too few to say whether the weights are "
             f"heavy-tailed: draw at least {LEAST_SAMPLES_OF_TAIL}."
         )
     least = max(min(LEAST_EFFECTIVE_SAMPLES, n / 2), LEAST_EFFECTIVE_SHARE * n)

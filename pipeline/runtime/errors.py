@@ -25,9 +25,6 @@ class ResumableError(UserError):
         super().__init__(f"{message}: {way_out}")
 
 
-Obstructed = ResumableError  # the trainer's name for it
-
-
 # The operating system's own words (disk full, read-only, …) say what and where better than we could.
 _SYSTEM = re.compile(r"\w*Error: (\[Errno \d+\].+?)(?: \[while running|\n|$)")
 

@@ -11,18 +11,33 @@ import yaml
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 
+UNKNOWN = re.compile(r"\$\{(\w+)\}")  # a variable that nobody has given a value
+
 
 def read_yaml(path: str, schema: dict[str, Any], variables: dict[str, str] | None = None) -> Any:
     """The content of a file that fits a JSON Schema; a UserError names file, line and place of what does not.
 
     With `variables`, ${NAME} stands for a value.
     """
+    content, root = parse_yaml(path, variables)
+    if (wrong := first_error(content, schema)) is not None:
+        raise UserError(f"{path}, line {line_of(root, wrong)}: {described(wrong)}")
+    return content
+
+
+def parse_yaml(
+    path: str, variables: dict[str, str] | None = None, all_known: bool = True
+) -> tuple[Any, yaml.Node | None]:
+    """The content of a file, and the nodes that know its lines; no key stands twice.
+
+    A variable that is not known is an error, or, if not all have to be, stays as it is.
+    """
     if not files.is_file(path):
         raise UserError(f"{path}: there is no such file")
     try:
         text = files.read(path).decode()
         if variables is not None:
-            text = filled(text, variables, path)
+            text = filled(text, variables, path, all_known)
         root = yaml.compose(text, yaml.SafeLoader)
         content = yaml.safe_load(text)
     except UnicodeDecodeError:
@@ -35,21 +50,28 @@ def read_yaml(path: str, schema: dict[str, Any], variables: dict[str, str] | Non
         raise UserError(f"{path}: not YAML ({error})") from None
     if twice := repeated_key(root):
         raise UserError(f"{path}, line {twice.start_mark.line + 1}: {twice.value} is given twice")
-    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(content))
-    if wrong is not None:
-        where = ".".join(map(str, wrong.absolute_path))
-        raise UserError(f"{path}, line {line_of(root, wrong)}: {where + ': ' if where else ''}{said(wrong)}")
-    return content
+    return content, root
 
 
-def filled(text: str, variables: dict[str, str], path: str) -> str:
+def first_error(content: Any, schema: dict[str, Any]) -> jsonschema.ValidationError | None:
+    """What does not fit a schema, if anything."""
+    return jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(content))
+
+
+def described(error: jsonschema.ValidationError) -> str:
+    """An error's place and what is wrong there."""
+    where = ".".join(map(str, error.absolute_path))
+    return f"{where + ': ' if where else ''}{said(error)}"
+
+
+def filled(text: str, variables: dict[str, str], path: str, all_known: bool = True) -> str:
     """A text with its variables' values, which stand within double quotes; comments may say what they like."""
     values = {name: json.dumps(value)[1:-1] for name, value in variables.items()}
     lines = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.lstrip().startswith("#"):
             line = Template(line).safe_substitute(values)
-            if missing := re.search(r"\$\{(\w+)\}", line):
+            if all_known and (missing := UNKNOWN.search(line)):
                 raise UserError(f"{path}, line {number}: say what {missing[1]} is: --set {missing[1]}=…")
         lines.append(line)
     return "\n".join(lines)
@@ -72,13 +94,20 @@ def repeated_key(node: yaml.Node | None) -> yaml.Node | None:
     return None
 
 
-def line_of(node: yaml.Node | None, error: jsonschema.ValidationError) -> int:
-    """Where in the file the value is that the error speaks of; an unknown key is its own place."""
+def line_of(node: yaml.Node | None, error: jsonschema.ValidationError, places: dict[str, str] | None = None) -> int:
+    """Where in the file the value is that the error speaks of; an unknown key is its own place.
+
+    `places` are the keys of the file that stand for several others, which the error may name: as deep as the file goes.
+    """
     if node is None:
         return 1
     for step in error.absolute_path:
         if isinstance(node, yaml.MappingNode):
-            node = next(value for key, value in node.value if key.value == str(step))
+            names = {str(step), (places or {}).get(str(step), str(step))}
+            found = next((value for key, value in node.value if key.value in names), None)
+            if found is None:
+                break
+            node = found
         elif isinstance(node, yaml.SequenceNode):
             node = node.value[int(step)]
     if error.validator == "additionalProperties" and isinstance(node, yaml.MappingNode):

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import yaml
+
 import schemas
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.yaml_file import read_yaml
+from pipeline.runtime.yaml_file import described, first_error, read_yaml
+from studies.orchestration.template import read_template
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,14 @@ SECTIONS = {
     ),
     "detections": Section("evaluation/detect.py", "scores.parquet", {"energy": ("energy_models",)}),
 }
+GRID_REFERENCES = {  # what a grid's keys may name
+    "stores": ("negatives", "imports"),
+    "energy": ("energy_models",),
+    "likelihood": ("language_models",),
+    "tfidf": ("negatives", "imports"),
+    "valid": ("negatives", "imports"),
+}
+TEXTS = ("real", "generated")  # a grid's keys for files, which are not below the output
 MODELS = {"language_models", "energy_models"}
 ROOT = str(Path(__file__).parents[2])
 
@@ -121,6 +132,7 @@ class Job:
     command: list[str]
     needs: list[str]
     makes: str
+    reads: dict[str, str] = field(default_factory=dict)  # files that are written for it, and what is in them
 
     @property
     def shown(self) -> str:
@@ -133,7 +145,7 @@ class Study:
 
     def __init__(self, path: str, output: str, variables: dict[str, str] | None = None):
         self.path, self.output = path, output
-        self.content: dict[str, Any] = read_yaml(path, schemas.read_schema("study"), variables or {})
+        self.content: dict[str, Any] = read_template(path, schemas.read_schema("study"), variables or {})
         self.title = str(self.content.get("title", os.path.basename(path)))
 
     def jobs(self) -> list[Job]:
@@ -199,15 +211,28 @@ class Study:
                 return os.path.join(folder, rest) if rest else folder
         return word
 
-    def grid(self, name: str, flags: dict[str, Any]) -> Job:
-        """A grid file's paths are relative to the study's output: those of the study's own entries come first."""
-        path = at_hand(str(flags["grid"]))
+    def grid(self, name: str, entry: dict[str, Any]) -> Job:
+        """A grid that is described here names entries; one in a file of its own has paths below the output."""
+        reads: dict[str, str] = {}
+        if "grid" in entry:
+            path = at_hand(str(entry["grid"]))
+            description = read_yaml(path, schemas.read_schema("grid"))
+        else:
+            description = entry | {
+                kind: [{key: self.placed(key, value) for key, value in one.items()} for one in entry[kind]]
+                for kind in ("columns", "rows")
+            }
+            if (wrong := first_error(description, schemas.read_schema("grid"))) is not None:
+                raise UserError(f"{self.path}: grids.{name}.{described(wrong)}")
+            text = yaml.safe_dump(description, sort_keys=False, allow_unicode=True, width=120)
+            path = os.path.join(self.output, "grids", f"{name}-{crc32(text.encode()):08x}.yaml")
+            reads = {path: text}
         made = {
             os.path.relpath(self.folder(section, entry), self.output): f"{section}/{entry}"
             for section in SECTIONS
             for entry in self.content.get(section) or {}
         }
-        needs = [made[word] for word in words_in(read_yaml(path, schemas.read_schema("grid"))) if word in made]
+        needs = [made[word] for word in words_in(description) if word in made]
         folder = self.folder("grids", name)
         command = [
             "python",
@@ -220,7 +245,20 @@ class Study:
             folder,
         ]
         command += ["--energies", os.path.join(self.output, "grids", "energies")]
-        return Job(f"grids/{name}", command, sorted(set(needs)), os.path.join(folder, "grid.json"))
+        return Job(f"grids/{name}", command, sorted(set(needs)), os.path.join(folder, "grid.json"), reads)
+
+    def placed(self, key: str, value: Any) -> Any:
+        """What a grid has under a key, names of entries as their folders below the output."""
+        if isinstance(value, dict):
+            return {name: self.placed(name if name in TEXTS else key, inner) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self.placed(key, inner) for inner in value]
+        if key in TEXTS:
+            return value if "://" in value else os.path.abspath(value)
+        for section in GRID_REFERENCES.get(key, ()):
+            if value in (self.content.get(section) or {}):
+                return os.path.relpath(self.folder(section, value), self.output)
+        return value
 
     def folder(self, section: str, name: str) -> str:
         return os.path.join(self.output, "models" if section in MODELS else section, name)

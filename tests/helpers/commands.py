@@ -4,14 +4,13 @@ import random
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from pipeline.stores.reader import Store
-from tests.helpers.processes import run_group
+from tests.helpers.processes import await_sign, run_group, started
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -29,7 +28,7 @@ def command(script: str, *arguments: str | Path) -> list[str]:
 
 
 def run(script: str, *arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    """Runs a script as a user does, outside of the project's folder."""
+    """Runs a script as a user does, outside of the project's folder; `cold` if its start is what is tested."""
     return run_group(command(script, *arguments), **{"cwd": "/"} | options)
 
 
@@ -46,17 +45,15 @@ def free_port() -> int:
 @contextmanager
 def serving(server: list[str], port: int, log: IO[str] | int = subprocess.DEVNULL) -> Iterator[None]:
     """Runs a server until the block ends; the block starts when its port answers."""
-    process = subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=log)
-    try:
-        for _ in range(600):
-            assert process.poll() is None, f"{server} ended with {process.returncode}"
-            with suppress(OSError), socket.create_connection(("localhost", port), timeout=1):
-                break
-            time.sleep(0.1)
+    with started(server, stdout=subprocess.DEVNULL, stderr=log) as process:
+        await_sign(process, lambda: answers(port))
         yield
-    finally:
-        process.kill()
-        process.wait()
+
+
+def answers(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("localhost", port), timeout=1):
+        return True
+    return False
 
 
 class Stores(NamedTuple):

@@ -3,26 +3,42 @@
 import csv
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from tests.helpers.commands import ROOT, Stores, free_port
-from tests.helpers.processes import PATIENCE, run_group, started
+from tests.helpers.processes import await_sign, run_group, started
 
 # At a rate at which the rounding of another order of additions stays small over twenty steps.
 SMALLEST = {"train_lm": "transf-nano", "train_energy": "bit-nano --max_lr 1e-3"}
 
 
 def train_command(
-    stores: Stores, output: Path, flags: str = "", ranks: int = 1, stage: int = 1, script: str = "train_lm"
+    stores: Stores,
+    output: Path,
+    flags: str = "",
+    ranks: int = 1,
+    stage: int = 1,
+    script: str = "train_lm",
+    launcher: bool = False,
 ) -> list[str]:
-    """Twenty steps of the smallest model; on one rank without the launcher, on more with it."""
-    launcher = [sys.executable, "-m", "deepspeed.launcher.runner", "--num_accelerators", str(ranks)]
-    launcher += ["--master_port", str(free_port())]
+    """Twenty steps of the smallest model; several ranks by DeepSpeed's own launcher, or by a quicker one."""
+    port = str(free_port())
+    if launcher:
+        start = [
+            str(Path(sys.executable).parent / "deepspeed"),
+            "--num_accelerators",
+            str(ranks),
+            "--master_port",
+            port,
+        ]
+    elif ranks > 1:
+        start = [sys.executable, str(ROOT / "tests/helpers/ranks.py"), str(ranks), port]
+    else:
+        start = [sys.executable]
     given = f"--preset {SMALLEST[script]} --max_steps 20 --batch_size 24 --micro_batch_size 6 {flags}".split()
     given += ["--train", stores.train.path, "--valid", stores.valid.path, "--output", str(output)]
     given += ["--deepspeed_config", str(ROOT / f"training/zero/stage{stage}.json")]
-    return [*(launcher if ranks > 1 else [sys.executable]), str(ROOT / f"training/{script}.py"), *given]
+    return [*start, str(ROOT / f"training/{script}.py"), *given]
 
 
 def train(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
@@ -33,12 +49,8 @@ def train(*arguments: object, **options: object) -> subprocess.CompletedProcess[
 def kill_at_step(command: list[str], output: Path, step: int) -> None:
     """Kills a training and all its processes as soon as the checkpoint of a step is whole."""
     mark = output / f"checkpoints/step-{step:06d}/whole.json"
-    deadline = time.monotonic() + PATIENCE
     with started(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while not mark.exists():
-            assert process.poll() is None, "it ended before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        await_sign(process, mark.exists)
 
 
 def losses(output: Path) -> list[float]:

@@ -4,7 +4,6 @@ Nothing may import what its extra does not bring. What one stage makes is the ne
 """
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.commands import ROOT
+from tests.helpers.processes import run_group
 from tests.helpers.project import copy_project
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     project = copy_project(folder / "project")
     command = [sys.executable, "-m", "uv", "build", "--quiet", "--wheel", "--out-dir", str(folder), str(project)]
-    subprocess.run(command, check=True, timeout=600)
+    assert run_group(command, cold=True).returncode == 0
     (found,) = folder.glob("residual_ebm-*.whl")
     return found
 
@@ -36,16 +36,14 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
     def install(extra: str) -> Command:
         folder = tmp_path_factory.mktemp(extra or "nothing")
         script = [sys.executable, str(ROOT / "requirements/install.py"), "--venv", str(folder / "env")]
-        subprocess.run(
-            [*script, "--package", str(wheel), "--accelerator", "cpu", "--extras", extra], check=True, timeout=900
-        )
+        options = ["--package", str(wheel), "--accelerator", "cpu", "--extras", extra]
+        ended = run_group([*script, *options], cold=True)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
 
         def run(*arguments: str | Path) -> str:
             # As on a machine with nothing else: only this environment's own commands are found.
             program, *rest = map(str, arguments)
-            ended = subprocess.run(
-                [str(folder / "env/bin" / program), *rest], cwd=folder, capture_output=True, text=True, timeout=600
-            )
+            ended = run_group([str(folder / "env/bin" / program), *rest], cwd=folder)
             assert ended.returncode == 0, ended.stdout + ended.stderr
             return ended.stdout
 

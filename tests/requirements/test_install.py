@@ -6,10 +6,8 @@ The indexes hold every package that the lock files name, empty but for uv and se
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from importlib import metadata
@@ -19,6 +17,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from tests.helpers.commands import free_port, serving
+from tests.helpers.processes import await_sign, run_group, started
 from tests.helpers.project import copy_project, locked
 
 pytestmark = pytest.mark.slow
@@ -107,7 +106,7 @@ def ordinary_machine(index: str, **variables: str) -> dict[str, str]:
 
 def make_install(clone: Path, environment: dict[str, str], *settings: str) -> subprocess.CompletedProcess[str]:
     command = ["make", "install", f"PYTHON={sys.executable}", *settings]
-    return subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, timeout=600)
+    return run_group(command, cwd=clone, env=environment)
 
 
 def installed(clone: Path) -> dict[str, str]:
@@ -197,14 +196,10 @@ def test_what_cannot_be_found_is_named_and_nothing_half_made_is_taken_for_done(c
 def test_an_installation_that_was_killed_begins_again(clone, served):
     environment = ordinary_machine(f"{served}/everything")
     command = ["make", "install", f"PYTHON={sys.executable}", f"TORCH_INDEX={served}/cpu", "ACCELERATOR=cpu"]
-    process = subprocess.Popen(command, cwd=clone, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
-    while not list(clone.glob(".venv/lib/*/site-packages/torch-*")):
-        assert process.poll() is None
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    with started(command, cwd=clone, env=environment, stdout=subprocess.DEVNULL) as process:  # which ends by SIGKILL
+        await_sign(process, lambda: bool(list(clone.glob(".venv/lib/*/site-packages/torch-*"))))
     (clone / ".venv/left-behind").touch()
-    ended = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True)
+    ended = run_group(command, cwd=clone, env=environment)
     assert ended.returncode == 0, ended.stderr
     assert not (clone / ".venv/left-behind").exists()
     assert set(installed(clone)) > {"deepspeed", "apache-beam", "residual-ebm"}

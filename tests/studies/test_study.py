@@ -14,7 +14,7 @@ from pipeline.runtime.settings import Settings, read_settings
 from studies import run_study
 from studies.orchestration.study import SECTIONS, Study
 from tests.helpers.commands import ROOT, command, run
-from tests.helpers.processes import kill_after
+from tests.helpers.processes import await_sign, kill_family, run_group, started
 
 SMALL = {
     "title": "Small",
@@ -32,28 +32,26 @@ SMALL = {
     "energy_models": {
         "linear": {"preset": "linear-tiny", "train": ["mined"], "valid": ["held-out"], "max_steps": 2, "batch_size": 8}
     },
-    "grids": {"small": {"grid": "${GRID}"}},
-}
-
-
-GRID = {
-    "columns": [{"name": "sums", "stores": ["negatives/held-out"]}],
-    "rows": [
-        {"name": "Linear", "energy": {"sums": "models/linear"}},
-        {"name": "Likelihood", "likelihood": "models/lm", "valid": ["negatives/mined"]},
-    ],
+    "grids": {
+        "small": {
+            "columns": [{"name": "sums", "stores": ["held-out"]}],
+            "rows": [
+                {"name": "Linear", "energy": {"sums": "linear"}},
+                {"name": "Likelihood", "likelihood": "lm", "valid": ["mined"]},
+            ],
+        }
+    },
 }
 
 
 def saved(folder: Path, content: dict) -> str:
-    (folder / "grid.yaml").write_text(yaml.safe_dump(GRID))
     (folder / "study.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     return str(folder / "study.yaml")
 
 
 def test_entries_become_commands_in_the_order_of_what_they_need(tmp_path):
     study = saved(tmp_path, dict(reversed(SMALL.items())))
-    jobs = Study(study, "out", {"GRID": f"{tmp_path}/grid.yaml"}).jobs()
+    jobs = Study(study, "out").jobs()
     names = [job.name for job in jobs]
     assert set(names) == {
         *("windows/train", "windows/valid", "language_models/lm", "negatives/mined", "negatives/held-out"),
@@ -74,10 +72,35 @@ def test_entries_become_commands_in_the_order_of_what_they_need(tmp_path):
     }
 
 
+def test_a_grid_names_entries_or_is_a_file_with_paths(tmp_path):
+    described = next(job for job in Study(saved(tmp_path, SMALL), "out").jobs() if job.name == "grids/small")
+    ((path, text),) = described.reads.items()
+    paths = {
+        "columns": [{"name": "sums", "stores": ["negatives/held-out"]}],
+        "rows": [
+            {"name": "Linear", "energy": {"sums": "models/linear"}},
+            {"name": "Likelihood", "likelihood": "models/lm", "valid": ["negatives/mined"]},
+        ],
+    }
+    assert yaml.safe_load(text) == paths
+    assert path in described.command
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(paths))
+    study = saved(tmp_path, SMALL | {"grids": {"small": {"grid": f"{tmp_path}/grid.yaml"}}})
+    file = next(job for job in Study(study, "out").jobs() if job.name == "grids/small")
+    assert file.needs == described.needs
+    assert not file.reads
+    changed = SMALL | {"grids": {"small": SMALL["grids"]["small"] | {"title": "Another"}}}
+    again = next(job for job in Study(saved(tmp_path, changed), "out").jobs() if job.name == "grids/small")
+    assert again.command != described.command  # so that what was done before is done again
+
+
+VARIABLES = {"CORPUS": "x*.txt", "DATA": "data", "WILD": "wild", "GENERATOR": "gpt2", "ENCODER": "bert"}
+
+
 @pytest.mark.parametrize("study", sorted(path.name for path in (ROOT / "studies").glob("*.yaml")))
 def test_every_command_of_the_studies_that_come_with_the_project_gives_its_stage_settings(study):
     """The stages' own settings read the flags, and refuse values that cannot work."""
-    jobs = Study(str(ROOT / "studies" / study), "o", {"CORPUS": "x*.txt", "DATA": "data"}).jobs()
+    jobs = Study(str(ROOT / "studies" / study), "o", VARIABLES).jobs()
     assert len(jobs) > 5
     for job in jobs:
         place = next(place for place, word in enumerate(job.command) if word.endswith(".py"))
@@ -97,31 +120,32 @@ def settings_of(script: str) -> type[Settings]:
 def test_a_study_runs_is_killed_continues_and_does_nothing_twice(tmp_path):
     """Killed while it trains; the second run ends, the third starts no job; a changed entry is made anew."""
     study, output = saved(tmp_path, SMALL), tmp_path / "out"
-    grid = {"GRID": f"{tmp_path}/grid.yaml"}
-    given = command("studies/run_study.py", "--study", study, "--output", output, "--set", f"GRID={grid['GRID']}")
-    kill_after(given, 12)
-    ended = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
+    given = command("studies/run_study.py", "--study", study, "--output", output)
+    with started(given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        await_sign(process, (output / "models/lm").exists)
+        kill_family(process)
+    ended = run_group(given, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr + ended.stdout
     assert "report.html: written" in ended.stdout
     cells = json.loads((output / "grids/small/grid.json").read_text())["cells"]
     assert all("accuracy" in cell for cell in cells)
     assert (output / "report.html").stat().st_size > 1000
     times = {path: path.stat().st_mtime_ns for path in output.rglob("manifest.json")}
-    again = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
+    again = run_group(given, cwd=ROOT)
     assert again.returncode == 0
     assert "8 jobs, 8 of them done before" in again.stdout
     assert "[1 of" not in again.stdout
     assert times == {path: path.stat().st_mtime_ns for path in output.rglob("manifest.json")}
     # The commands can be run alone: one that is done says so.
-    line = next(line for line in Study(study, str(output), grid).jobs() if line.name == "windows/train").command
+    line = next(line for line in Study(study, str(output)).jobs() if line.name == "windows/train").command
     alone = run(line[1], *line[2:])
     assert "finished before, nothing to do" in alone.stdout
     # A result that is gone is made again, with what follows from it; a changed entry is asked about by its script.
     changed = dict(SMALL, windows=SMALL["windows"] | {"valid": {"input": "builtin:sums:lines=61", "split": "valid"}})
-    jobs = Study(saved(tmp_path, changed), str(output), grid).jobs()
-    left = [job.name for job in run_study.forget_stale(Study(study, str(output), grid), jobs)]
+    jobs = Study(saved(tmp_path, changed), str(output)).jobs()
+    left = [job.name for job in run_study.forget_stale(Study(study, str(output)), jobs)]
     assert left == [job.name for job in jobs if job.name not in ("windows/train",)]
-    refused = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
+    refused = run_group(given, cwd=ROOT)
     assert refused.returncode == 2
     assert "it was made with other settings" in refused.stderr
     assert "windows/valid did not end well" in refused.stderr

@@ -1,13 +1,11 @@
 """Kills a training at many moments, on any ZeRO stage, and continues it on another number of ranks: one loss curve."""
 
-import random
-import subprocess
 from typing import NamedTuple
 
 import pytest
 
 from tests.helpers.commands import Stores
-from tests.helpers.processes import kill_after
+from tests.helpers.processes import storm, timed
 from tests.helpers.trainings import kill_at_step, losses, train, train_command
 from tests.training.conftest import generators, negatives  # noqa: F401
 
@@ -51,11 +49,9 @@ def test_a_killed_run_continues_on_any_number_of_ranks(job, tmp_path, stage, bef
 
 @pytest.mark.parametrize("seed", range(3))
 def test_kills_at_random_moments_leave_nothing_half_done(job, tmp_path, seed):
-    output, flags, moment = tmp_path / "model", "--save_every 1 --validate_every 1", random.Random(seed)
-    command = train_command(job.stores, output, flags, stage=2, script=job.script)
-    for _ in range(8):
-        kill_after(command, moment.uniform(6, 14))
-    ended = subprocess.run(command, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
+    flags = "--save_every 1 --validate_every 1"
+    whole, output = tmp_path / "whole", tmp_path / "model"
+    seconds = timed(train_command(job.stores, whole, flags, stage=2, script=job.script))
+    storm(train_command(job.stores, output, flags, stage=2, script=job.script), 8, seconds, seed)
     assert losses(output) == pytest.approx(job.losses, abs=1e-5)
     assert not list(output.rglob("*.tmp"))

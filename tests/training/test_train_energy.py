@@ -124,7 +124,7 @@ def test_the_folder_knows_where_it_comes_from(negatives, undisturbed):
 def test_a_run_killed_on_two_ranks_continues_on_one_as_if_nothing_had_happened(negatives, undisturbed, tmp_path):
     """ZeRO 3: the steps before the kill are two ranks', those after it one rank's, all are the undisturbed run's."""
     output, flags = tmp_path / "model", "--save_every 3 --validate_every 5"
-    command = train_command(negatives, output, flags, ranks=2, stage=3, script="train_energy")
+    command = train_command(negatives, output, flags, ranks=2, stage=3, script="train_energy", launcher=True)
     kill_at_step(command, output, step=9)
     ended = train_one(negatives, output, flags, ranks=1, stage=3)
     assert ended.returncode == 0, ended.stderr

@@ -115,7 +115,7 @@ def test_a_run_killed_on_two_ranks_continues_on_one_as_if_nothing_had_happened(s
     """ZeRO 2: the steps before the kill are two ranks', those after it one rank's, all are the undisturbed run's."""
     output = tmp_path / "model"
     flags = "--save_every 3"
-    kill_at_step(train_command(stores, output, flags, ranks=2, stage=2), output, step=9)
+    kill_at_step(train_command(stores, output, flags, ranks=2, stage=2, launcher=True), output, step=9)
     assert not (output / "config.json").exists()
     with pytest.raises(UserError, match="its training has not ended"):
         open_language_model(str(output))

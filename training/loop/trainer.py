@@ -18,7 +18,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from pipeline.models.model_folder import quiet
-from pipeline.runtime.errors import Obstructed, UserError, first_line
+from pipeline.runtime.errors import ResumableError, UserError, first_line
 from training.data.loader import Loader, Rows, ahead
 from training.data.mixture import Mixture
 from training.loop import checkpoints, ranks
@@ -317,7 +317,7 @@ class Trainer:
         try:
             self.engine.save_checkpoint(folder, tag=name, save_latest=False, exclude_frozen_parameters=True)
         except (OSError, RuntimeError) as error:  # torch says so when the disk is full
-            raise Obstructed(f"{os.path.join(folder, name)}: it cannot be written ({first_line(error)})") from None
+            raise ResumableError(f"{os.path.join(folder, name)}: it cannot be written ({first_line(error)})") from None
         self.log.flush()  # what comes before a checkpoint is not made again
         ranks.wait()
         ranks.first_does(lambda: checkpoints.finish(self.plan.output, mark))

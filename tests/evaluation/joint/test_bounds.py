@@ -129,7 +129,7 @@ def test_with_a_heavy_tail_and_few_samples_the_upper_bound_is_below_log_z_and_a_
     mean, error = mean_and_error(bounds.upper)
     assert mean + 4 * error < log_z
     asymptotic, few = warnings_about(bounds)
-    assert "10 samples are too few to tell whether the weights are heavy-tailed" in asymptotic
+    assert "10 samples are too few to say whether the weights are heavy-tailed" in asymptotic
     dominated = np.flatnonzero(scores.any(1))
     assert f"in {len(dominated)} of 20000 contexts ({dominated[0]}, {dominated[1]}, " in few
     assert warnings_about(log_partition_bounds(np.zeros(10))) == [asymptotic]  # nothing heavy drawn, nothing seen

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from pipeline.models.language_model import open_language_model
 from pipeline.models.model_folder import quiet
 from pipeline.text.tokenizer import load_tokenizer
+from tests.helpers.processes import run_group
 from training.language.presets import PRESETS
 
 ELSEWHERE = """
@@ -38,7 +39,7 @@ def elsewhere(folder: Path, ids: torch.Tensor, trust: str) -> subprocess.Complet
     command = [sys.executable, "-P", "-c", ELSEWHERE, str(folder), json.dumps(ids.tolist()), trust]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_HOME": str(folder.parent / "cache"), "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(command, capture_output=True, text=True, cwd="/", env=environment, timeout=600)
+    return run_group(command, cold=True, cwd="/", env=environment)
 
 
 @pytest.mark.slow

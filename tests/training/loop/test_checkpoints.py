@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.commands import ROOT
+from tests.helpers.processes import run_group
 from training.loop import checkpoints
 from training.loop.checkpoints import Mark
 
@@ -39,7 +39,7 @@ def kill_within(code: str, output: Path) -> None:
     begin += "from tests.training.loop.test_checkpoints import write_model\n"
     begin += "output = sys.argv[1]\ndie = lambda: os.kill(os.getpid(), signal.SIGKILL)\n"
     command = [sys.executable, "-c", begin + code, str(output)]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600)
+    ended = run_group(command, cwd=ROOT)
     assert ended.returncode == -9, ended.stderr
 
 
