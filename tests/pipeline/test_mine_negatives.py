@@ -325,7 +325,11 @@ def test_a_list_of_generators_makes_the_stores_that_flags_make(undisturbed, wind
     assert shard_bytes(str(store)) == before
 
 
-def test_a_generator_that_was_trained_on_this_text_is_warned_about(windows, tmp_path, capsys):
+def test_a_generator_that_was_trained_on_this_text_is_warned_about(generator, tmp_path, capsys):
+    (tmp_path / "sums.txt").write_text("".join(f"{n:03d}+{n + 1:03d}={2 * n + 1:04d}\n" for n in range(100)))
+    windows = f"{tmp_path}/windows"
+    flags = f"--corpus sums --split train --tokenizer {generator} --window 13 --stride 13 --output {windows}"
+    make_windows.main(["--input", f"{tmp_path}/sums.txt", *flags.split()])
     for name, text, seen in (
         ("seen", text_of(read_manifest(windows)), True),
         ("unseen", {"inputs": ["0" * 32], "documents": None}, False),
