@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from evaluation.detection.detector import Detection, Detector
 from evaluation.detection.summary import GENERATED, REAL, accuracies, in_words, shares
-from evaluation.detection.texts import LabelledFile, find_texts, read_texts, whole_texts
+from evaluation.detection.texts import LabelledFile, whole_texts
 from evaluation.detection.tfidf import Tfidf, train_tfidf
 from evaluation.results.json_file import write_json
 from evaluation.results.parquet_file import write_parquet
@@ -39,6 +39,7 @@ from pipeline.runtime.provenance import code_version
 from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.text.blocks import BLOCK_TOKENS, LAST_BLOCK, WHITE_SPACE
 from pipeline.text.documents import Source
+from pipeline.text.named_texts import find_texts, read_texts
 from schemas.results import DETECTION, DETECTIONS, TFIDF_SCORE
 
 TEXTS_AT_ONCE = 256  # of TF-IDF

@@ -8,12 +8,16 @@ of the generator (base), those of the lowest and the highest energy (best, worst
 energies, all samples' energies, and how many of the samples count (effective_samples). A killed run continues when the
 same command is given again. --prompts takes a text file, a prompt on each line. --autoregressive goes token by token,
 slowly: for each of the generator's 128 likeliest words, --samples completions are drawn and weighed.
+
+Without --energy, the generator alone is sampled, such as one that is to be compared with a joint model (BALM): one
+completion of each context, called base, and no energies.
 """
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -23,9 +27,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from evaluation.joint.model import JointModel
+from evaluation.joint.model import JointModel, open_proposal
 from evaluation.results.parquet_file import write_parquet
 from pipeline.engines.environment import prepare_environment
+from pipeline.engines.generator import Generator
 from pipeline.engines.sampling import RULES, TOP_K, Sampling, request_seed
 from pipeline.models.model_folder import open_model_folder
 from pipeline.runtime import files
@@ -41,20 +46,25 @@ from schemas.results import COMPLETIONS, SAMPLES, SAMPLES_FILE
 SCRIPT = "evaluation/sample_joint.py"
 PARTS = "parts"
 AT_ONCE = 8  # contexts: what a kill loses
+SAMPLES_DRAWN = 10_000  # of each context, for an energy to choose from
 
 
 @dataclass(frozen=True, kw_only=True)
 class JointSamplesSettings(Settings):
-    """Two models, what they complete, and how the generator draws."""
+    """Two models (or a language model alone), what they complete, and how the generator draws."""
 
-    energy: str = setting(help="an energy model", metavar="DIR_OR_NAME")
+    energy: str | None = setting(
+        None, help="an energy model (default: none, a sample of the generator alone)", metavar="DIR_OR_NAME"
+    )
     generator: str = setting(help="the language model it was trained for", metavar="DIR_OR_NAME")
     windows: str | None = setting(None, help="windows whose beginnings are completed", metavar="STORE")
     prompts: str | None = setting(None, help="a text file, a prompt on each line", metavar="FILE")
     context_length: int | None = setting(None, help="of windows (default: three quarters of them)", metavar="N")
     tokens: int = setting(40, help="that follow a prompt (default: 40)", metavar="N", least=1)
     limit: int | None = setting(None, help="the first N windows or prompts (default: all)", metavar="N", least=1)
-    samples: int = setting(10_000, help="of each context (default: 10000)", metavar="N", least=1)
+    samples: int | None = setting(
+        None, help=f"of each context (default: {SAMPLES_DRAWN}, without --energy 1)", metavar="N", least=1
+    )
     sampling: str = setting(TOP_K, help="of the generator (default: top_k)", choices=RULES)
     top_k: int = setting(10, help="of top_k (default: 10)", metavar="K")
     top_p: float = setting(0.9, help="of nucleus (default: 0.9)", metavar="P")
@@ -73,6 +83,15 @@ class JointSamplesSettings(Settings):
             raise UserError(f"--seed {self.seed}: between 0 and 2^62 - 1")
         if self.autoregressive and self.engine != "torch":
             raise UserError("--autoregressive: needs every token's probability, which --engine torch has")
+        if self.energy is None and self.autoregressive:
+            raise UserError("--autoregressive: weighs tokens by their energies: give --energy")
+        if self.energy is None and self.drawn > 1:
+            raise UserError(f"--samples {self.samples}: nothing chooses among them: give --energy, or leave it out")
+
+    @property
+    def drawn(self) -> int:
+        """Samples of each context."""
+        return self.samples or (1 if self.energy is None else SAMPLES_DRAWN)
 
 
 @dataclass(frozen=True)
@@ -85,6 +104,9 @@ class Context:
     real: NDArray[np.int32] | None
 
 
+Complete = Callable[[list[Context]], Iterator[dict[str, Any]]]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     settings = read_settings(JointSamplesSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
     describe(sample_joint(settings), settings.output)
@@ -94,38 +116,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def sample_joint(settings: JointSamplesSettings) -> pa.Table:
     """The rows of samples.parquet, drawn if they are not there."""
     prepare_environment()
-    model = open_model(settings)
-    encoder = load_tokenizer(model.generator.model.folder)
-    contexts = list(find_contexts(settings, model, encoder))
-    folder = OutputFolder(settings.output, Record.of(SCRIPT, settings, result_of(settings, contexts, model)))
+    generator = open_sampled(settings)
+    encoder = load_tokenizer(generator.model.folder)
+    contexts = list(find_contexts(settings, generator, encoder))
+    folder = OutputFolder(settings.output, Record.of(SCRIPT, settings, result_of(settings, contexts, generator)))
+    complete = completing(settings, generator)  # what is wrong with a model comes up before the folder is claimed
     url = files.join(settings.output, SAMPLES_FILE)
     with folder.held():
         prepare(folder, settings.overwrite)
         if not files.is_file(url):
-            draw(settings, model, contexts, encoder)
+            draw(settings, complete, contexts, encoder)
     with files.open_random(url) as source:
         return pq.read_table(source)
 
 
-def open_model(settings: JointSamplesSettings) -> JointModel:
+def open_sampled(settings: JointSamplesSettings) -> Generator:
+    """The generator, which has to fit the energy model and the windows."""
     window = int(Store(settings.windows, kind="windows").manifest.settings["window"]) if settings.windows else None
     sampling = Sampling(settings.sampling, settings.top_k, settings.top_p)
-    model = JointModel(settings.generator, settings.energy, sampling, settings.engine, window)
-    if open_model_folder(settings.energy).tokenizer_digest != model.generator.model.tokenizer_digest:
+    generator = open_proposal(settings.generator, sampling, settings.engine, window)
+    tokenizer = generator.model.tokenizer_digest
+    if settings.energy is not None and open_model_folder(settings.energy).tokenizer_digest != tokenizer:
         raise UserError(f"{settings.energy} and {settings.generator} have different vocabularies")
     if settings.windows:
         store = Store(settings.windows, kind="windows")
-        model.generator.model.check_fits(int(window or 0), store.manifest.tokenizer, store.path)
-    return model
+        generator.model.check_fits(int(window or 0), store.manifest.tokenizer, store.path)
+    return generator
 
 
-def find_contexts(settings: JointSamplesSettings, model: JointModel, encoder: TextEncoder) -> Iterator[Context]:
+def find_contexts(settings: JointSamplesSettings, generator: Generator, encoder: TextEncoder) -> Iterator[Context]:
     """The windows' beginnings (ends, for a right-to-left generator), or the prompts; as many as are wanted."""
     if settings.windows is not None:
-        length, direction = settings.context_length, model.generator.model.direction
+        length, direction = settings.context_length, generator.model.direction
         found = contexts_of_windows(Store(settings.windows, kind="windows"), length, direction)
     else:
-        found = contexts_of_prompts(str(settings.prompts), settings.tokens, model, encoder)
+        found = contexts_of_prompts(str(settings.prompts), settings.tokens, generator, encoder)
     return islice(found, settings.limit)
 
 
@@ -139,26 +164,27 @@ def contexts_of_windows(store: Store, wanted: int | None, direction: str) -> Ite
         yield Context(row["window_id"], context, len(real), real)
 
 
-def contexts_of_prompts(path: str, tokens: int, model: JointModel, encoder: TextEncoder) -> Iterator[Context]:
+def contexts_of_prompts(path: str, tokens: int, generator: Generator, encoder: TextEncoder) -> Iterator[Context]:
     """Of a prompt that is too long for the model's window, what is nearest to the completion."""
-    most = model.generator.window_length - tokens
+    most = generator.window_length - tokens
     if most < 0:
-        raise UserError(f"--tokens {tokens}: a window of the models has {model.generator.window_length}")
+        raise UserError(f"--tokens {tokens}: a window of the models has {generator.window_length}")
     lines = files.read(path).decode(errors="replace").splitlines()
     for number, line in enumerate(line for line in lines if line.strip()):
         ids = np.array(encoder.encode([line])[0], np.int32)
-        yield Context(f"prompt-{number}", nearest(ids, most, model.direction), tokens, None)
+        yield Context(f"prompt-{number}", nearest(ids, most, generator.model.direction), tokens, None)
 
 
-def result_of(settings: JointSamplesSettings, contexts: list[Context], model: JointModel) -> dict[str, Any]:
+def result_of(settings: JointSamplesSettings, contexts: list[Context], generator: Generator) -> dict[str, Any]:
     """Everything that the samples depend on."""
-    names = ("samples", "sampling", "top_k", "top_p", "autoregressive", "engine", "seed")
+    names = ("sampling", "top_k", "top_p", "autoregressive", "engine", "seed")
     return {name: getattr(settings, name) for name in names} | {
+        "samples": settings.drawn,
         "contexts": [len(contexts), contexts[0].name if contexts else None, contexts[0].length if contexts else None],
-        "generator": model.generator.model.weights_digest,
-        "direction": model.generator.model.direction,
-        "tokenizer": model.generator.model.tokenizer_digest,
-        "energy": open_model_folder(settings.energy).weights_digest,
+        "generator": generator.model.weights_digest,
+        "direction": generator.model.direction,
+        "tokenizer": generator.model.tokenizer_digest,
+        "energy": None if settings.energy is None else open_model_folder(settings.energy).weights_digest,
     }
 
 
@@ -172,7 +198,7 @@ def prepare(folder: OutputFolder, overwrite: bool) -> None:
     write_record(folder.output, folder.record)
 
 
-def draw(settings: JointSamplesSettings, model: JointModel, contexts: list[Context], encoder: TextEncoder) -> None:
+def draw(settings: JointSamplesSettings, complete: Complete, contexts: list[Context], encoder: TextEncoder) -> None:
     """A few contexts at a time, each few written when they are done; then all in one file."""
     if not contexts:
         raise UserError(f"{settings.windows or settings.prompts}: there is nothing to complete in it")
@@ -182,8 +208,7 @@ def draw(settings: JointSamplesSettings, model: JointModel, contexts: list[Conte
             some = contexts[start : start + AT_ONCE]
             part = files.join(settings.output, PARTS, f"{start:08d}.json")
             if not files.is_file(part):
-                found = by_token(settings, model, some) if settings.autoregressive else at_once(settings, model, some)
-                made = [described(row, encoder) for row in found]
+                made = [described(row, encoder) for row in complete(some)]
                 files.put(part, json.dumps(made).encode())
             rows += json.loads(files.read(part))
             bar.update(len(some))
@@ -192,11 +217,32 @@ def draw(settings: JointSamplesSettings, model: JointModel, contexts: list[Conte
     files.remove(files.join(settings.output, PARTS))
 
 
+def completing(settings: JointSamplesSettings, generator: Generator) -> Complete:
+    """From contexts to the rows of their completions."""
+    if settings.energy is None:
+        return partial(alone, settings, generator)
+    model = JointModel(generator, settings.energy)
+    return partial(by_token if settings.autoregressive else at_once, settings, model)
+
+
+def alone(settings: JointSamplesSettings, generator: Generator, contexts: list[Context]) -> Iterator[dict[str, Any]]:
+    """A sample of the generator for each context: the base of the same contexts, seed and rule with an energy."""
+    seeds = [request_seed(settings.seed, context.name, len(context.tokens)) for context in contexts]
+    drawn = generator.sample([context.tokens for context in contexts], [context.length for context in contexts], seeds)
+    for context, completions in zip(contexts, drawn, strict=True):
+        yield {
+            "window_id": context.name,
+            "context": context.tokens,
+            "real": context.real,
+            "base": completions.tokens[0],
+        }
+
+
 def at_once(settings: JointSamplesSettings, model: JointModel, contexts: list[Context]) -> Iterator[dict[str, Any]]:
     """Algorithm 1: the samples of one context at a time, so that memory holds one context's."""
     for context in contexts:
         seed = request_seed(settings.seed, context.name, len(context.tokens))
-        (drawn,) = model.complete([context.tokens], [context.length], [seed], settings.samples)
+        (drawn,) = model.complete([context.tokens], [context.length], [seed], settings.drawn)
         row = common(context, model)
         places = {"chosen": drawn.chosen, "base": 0, "best": int(drawn.energies.argmin()), "worst": drawn.worst}
         for name, place in places.items():
@@ -208,7 +254,7 @@ def by_token(settings: JointSamplesSettings, model: JointModel, contexts: list[C
     for context in contexts:
         seed = request_seed(settings.seed, context.name, len(context.tokens))
         chosen = model.complete_by_token(
-            context.tokens, context.length, seed, completions=settings.samples, top=settings.top_k
+            context.tokens, context.length, seed, completions=settings.drawn, top=settings.top_k
         )
         (drawn,) = model.generator.sample([context.tokens], [context.length], [seed])
         base = drawn.tokens[0]
@@ -239,7 +285,10 @@ def describe(rows: pa.Table, output: str) -> None:
         print(f"  effective  {effective:,.1f} of {len(rows['energies'][0]):,} samples (median)")
     for row in rows.slice(0, 3).to_pylist():
         print(f"  context    …{row['context_text'][-60:]!r}")
-        print(f"  chosen     {row['chosen_text'][:100]!r}, energy {row['chosen_energy']:.2f}")
+        if "chosen_text" in row:
+            print(f"  chosen     {row['chosen_text'][:100]!r}, energy {row['chosen_energy']:.2f}")
+        else:
+            print(f"  base       {row['base_text'][:100]!r}")
 
 
 if __name__ == "__main__":

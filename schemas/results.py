@@ -14,7 +14,7 @@ DETECTION, HUMAN = read_schema("detection"), read_schema("human")
 
 # The completions of one context, and where each is from: the corpus, the joint model, the generator, and of all that
 # the generator drew those of the lowest and of the highest energy. Prompts have no real one; token by token there is
-# neither a best nor a worst one.
+# neither a best nor a worst one; of a generator alone there are base and real, and no column of energies.
 COMPLETIONS = ("real", "chosen", "base", "best", "worst")
 SAMPLES = pa.schema(
     [

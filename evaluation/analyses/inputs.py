@@ -110,7 +110,8 @@ class JointSamples:
     def completions(self, name: str) -> list[Tokens]:
         """The real ones, those of the base model, or those chosen by the joint one: real, base, chosen, best, worst."""
         if name not in self.table.column_names:
-            raise UserError(f"{self.path}: {name!r} completions are not there: sample without --autoregressive")
+            way_out = "with --energy MODEL" if self.settings.get("energy") is None else "without --autoregressive"
+            raise UserError(f"{self.path}: {name!r} completions are not there: sample {way_out}")
         if self.table[name].null_count:
             raise UserError(f"{self.path}: prompts have no real completion: sample with --windows STORE")
         return [np.array(ids, np.int32) for ids in self.table[name].to_pylist()]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from evaluation.detection.accuracy import Accuracy, Rule, balanced_accuracy, best_rule
 from evaluation.detection.labels import Origin, origin, origin_of_stores, setting_of, warning_about
-from evaluation.detection.texts import find_texts, whole_texts
+from evaluation.detection.texts import whole_texts
 from evaluation.detection.tfidf import Tfidf, train_tfidf
 from evaluation.detection.window_texts import texts_of
 from evaluation.score import ScoreSettings, describe_energy, score
@@ -19,6 +19,7 @@ from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
+from pipeline.text.named_texts import find_texts
 from training.energy.folder import open_energy_model
 
 Numbers = NDArray[np.float64]

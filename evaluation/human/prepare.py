@@ -4,11 +4,12 @@
       --items 333 --raters 30 --output study.db
   python evaluation/human/serve.py --study study.db --port 8000
 
-A source is a folder that sample_joint.py made, and which of its texts: base, chosen, best, worst or real. --a is model
-1 of the paper's table, the baseline; --b model 2. --gold are the real completions, of samples or of a windows store.
-Every page of the study has three items and one attention check: a real continuation against one that belongs to another
-context, its words shuffled. Raters first have to distinguish real continuations from those of --qualification.
-Personal links of raters go to OUTPUT.links.csv, and more of them are made with invite.py.
+A source is a folder that sample_joint.py made, and which of its texts: base, chosen, best, worst or real; of a language
+model alone (sample_joint.py without --energy), base. --a is model 1 of the paper's table, the baseline; --b model 2.
+--gold are the real completions, of samples or of a windows store. Every page of the study has three items and one
+attention check: a real continuation against one that belongs to another context, its words shuffled. Raters first have
+to distinguish real continuations from those of --qualification. Personal links of raters go to OUTPUT.links.csv, and
+more of them are made with invite.py.
 """
 
 import os

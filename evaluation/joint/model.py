@@ -53,6 +53,14 @@ def resample(scores: Numbers, u: float) -> int:
     return int(min(np.searchsorted(sums, u * sums[-1], side="right"), len(scores) - 1))
 
 
+def open_proposal(name: str, sampling: Sampling, engine: str = TORCH, window_length: int | None = None) -> Generator:
+    """A generator for windows of a given length, or else as long as its model can read."""
+    positions = open_language_model(name).positions
+    return open_generator(
+        name, sampling, engine, window_length=window_length or (positions - 1 if positions else WINDOW)
+    )
+
+
 class JointModel:
     """A generator and an energy model as one language model; each by its name, or already open."""
 
@@ -65,9 +73,7 @@ class JointModel:
         window_length: int | None = None,
     ):
         if isinstance(generator, str):
-            model = open_language_model(generator)
-            length = window_length or (model.positions - 1 if model.positions else WINDOW)
-            generator = open_generator(generator, sampling or Sampling(TOP_K), engine, window_length=length)
+            generator = open_proposal(generator, sampling or Sampling(TOP_K), engine, window_length)
         self.generator = generator
         self.energy = open_scorer(energy, generator.window_length) if isinstance(energy, str) else energy
         self.direction = generator.model.direction

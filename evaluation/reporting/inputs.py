@@ -153,11 +153,11 @@ def _model(url: str) -> KindAndContent:
 
 
 def _samples(url: str) -> KindAndContent:
-    """Samples of the joint model: the first few contexts with their texts, and what all have in common."""
+    """Samples of the joint model or of a language model alone: the first contexts' texts, and what all share."""
     with files.open_random(url) as source:
         file = pq.ParquetFile(source)
         names = set(file.schema_arrow.names)
-        if not {"context_text", "chosen_text"} <= names:
+        if "context_text" not in names or names.isdisjoint({"chosen_text", "base_text"}):
             return None
         wanted = [f"{text}_{what}" for text in TEXTS for what in ("text", "energy") if f"{text}_{what}" in names]
         batch = next(file.iter_batches(SAMPLES, columns=wanted), None)

@@ -135,8 +135,10 @@ def samples_section(found: Findings) -> PageSection:
 def sample_blocks(result: Result) -> list[PageBlock]:
     content, settings = result.content, result.content["settings"]
     rule = {"rule": settings.get("sampling"), "top_k": settings.get("top_k"), "top_p": settings.get("top_p")}
-    drawn = f"{settings['samples']:,} samples of each context" if settings.get("samples") else "samples"
+    drawn = f"{times(settings['samples'], 'sample')} of each context" if settings.get("samples") else "samples"
+    alone = not any("chosen_text" in row for row in content["rows"])
     how = "token by token" if settings.get("autoregressive") else "one of them chosen with probability softmax(−E)"
+    how = "the language model alone" if alone else how
     text = f"{times(content['contexts'], 'context')}, {drawn} ({rule_of(rule) or 'rule not recorded'}), {how}."
     if effective := content.get("effective_samples"):
         text += f" Effective samples: {effective['median']:,.1f} (median), {effective['least']:,.1f} (least)."
@@ -149,7 +151,7 @@ def sample_blocks(result: Result) -> list[PageBlock]:
         ]
         blocks.append(Sample(number, row["context_text"], there))
     lacking = [who.lower() for name, who, _ in WHO if not any(row.get(f"{name}_text") for row in content["rows"])]
-    if lacking:
+    if lacking and not alone:
         command = usage("sample_joint.py")
         blocks.append(Gap(f"{result.name} has no texts of: {', '.join(lacking)}.", [command]))
     return blocks

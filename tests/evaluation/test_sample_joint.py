@@ -59,6 +59,64 @@ def test_the_base_sample_is_what_the_generator_draws_by_itself(world, tmp_path):
             assert row["base_text"] == "".join("abcd"[token] if token < 4 else "<|endoftext|>" for token in row["base"])
 
 
+def alone(world, output, flags: str = "") -> list[str]:
+    given = f"--generator {world.folder}/lm0 --output {output} {flags}"
+    source = "" if "--prompts" in flags else f"--windows {world.folder}/windows --context_length {CONTEXT}"
+    return [*given.split(), *source.split()]
+
+
+def test_a_language_model_alone_gives_the_base_samples_and_no_energies(world, tmp_path, capsys):
+    """The same that stand beside a joint model's choice: of the same contexts, rule and seed."""
+    sample_joint.main(arguments(world, tmp_path / "joint", "--limit 20 --top_k 2 --seed 5"))
+    assert sample_joint.main(alone(world, tmp_path / "alone", "--limit 20 --top_k 2 --seed 5")) == 0
+    joint, plain = (pq.read_table(tmp_path / name / "samples.parquet") for name in ("joint", "alone"))
+    assert plain.column_names == ["window_id", "context", "real", "base", "context_text", "real_text", "base_text"]
+    assert plain.equals(joint.select(plain.column_names))
+    assert all(field.type == SAMPLES.field(field.name).type for field in plain.schema)
+    record = json.loads((tmp_path / "alone/command.json").read_text())
+    assert (record["settings"]["energy"], record["settings"]["samples"]) == (None, 1)
+    assert f"  base       {plain['base_text'][0].as_py()!r}" in capsys.readouterr().out
+    (tmp_path / "prompts.txt").write_text("abcabc\nd\n")
+    sample_joint.main(alone(world, tmp_path / "prompted", f"--prompts {tmp_path}/prompts.txt --tokens 2"))
+    rows = pq.read_table(tmp_path / "prompted/samples.parquet").to_pylist()
+    assert [(row["context_text"], row["real"], len(row["base"])) for row in rows] == [
+        ("bcabc", None, 2),
+        ("d", None, 2),
+    ]
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_a_language_model_alone_continues(world, tmp_path):
+    whole = command("evaluation/sample_joint.py", *alone(world, tmp_path / "whole"))
+    storm(command("evaluation/sample_joint.py", *alone(world, tmp_path / "killed")), 2, timed(whole), seed=3)
+    tables = [pq.read_table(tmp_path / name / "samples.parquet") for name in ("whole", "killed")]
+    assert tables[0].equals(tables[1])
+    assert not (tmp_path / "killed/parts").exists()
+
+
+def test_a_run_of_a_language_model_alone_takes_up_the_parts_that_are_there(world, tmp_path):
+    sample_joint.main(alone(world, tmp_path / "whole", "--limit 20"))
+    whole = pq.read_table(tmp_path / "whole/samples.parquet")
+    sample_joint.main(alone(world, tmp_path / "out", "--limit 20"))
+    (tmp_path / "out/samples.parquet").unlink()
+    (tmp_path / "out/parts").mkdir()
+    marked = whole.slice(0, 8).to_pylist()
+    marked[0]["base_text"] = "from the part"
+    (tmp_path / "out/parts/00000000.json").write_text(json.dumps(marked))
+    sample_joint.main(alone(world, tmp_path / "out", "--limit 20"))
+    again = pq.read_table(tmp_path / "out/samples.parquet")
+    assert again["base_text"].to_pylist() == ["from the part", *whole["base_text"].to_pylist()[1:]]
+
+
+def test_a_language_model_alone_has_nothing_to_choose_with():
+    given = {"generator": "g", "output": "o", "windows": "w"}
+    with pytest.raises(UserError, match="--samples 10: nothing chooses among them: give --energy"):
+        JointSamplesSettings(**given, samples=10)
+    with pytest.raises(UserError, match="--autoregressive: weighs tokens by their energies: give --energy"):
+        JointSamplesSettings(**given, autoregressive=True)
+    assert JointSamplesSettings(**given, energy="e").drawn == 10_000
+
+
 def test_prompts_and_tokens_one_by_one(world, tmp_path):
     (tmp_path / "prompts.txt").write_text("abcabc\n\nd\n")
     flags = f"--prompts {tmp_path}/prompts.txt --tokens 2 --autoregressive --top_k 3"

@@ -4,13 +4,11 @@ import json
 import subprocess
 from importlib import import_module
 from inspect import signature
-from itertools import chain
 from pathlib import Path
 
 import pytest
 import yaml
 
-from pipeline import split_texts
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.settings import Settings, read_settings
 from studies import run_study
@@ -180,23 +178,6 @@ def test_what_is_wrong_with_a_study_is_said_with_its_line(text, message, tmp_pat
 def test_the_schema_knows_every_section():
     study = json.loads((ROOT / "schemas/study.schema.json").read_text())
     assert set(study["properties"]) == {*SECTIONS, "title"}
-
-
-def test_text_is_divided_once_and_for_all(tmp_path):
-    lines = [f"line {number} of a long text\n" for number in range(20_000)]
-    (tmp_path / "a.txt").write_text("".join(lines))
-    for name in ("one", "two"):
-        assert split_texts.main(["--input", f"{tmp_path}/a.txt", "--output", f"{tmp_path}/{name}"]) == 0
-    found = {}
-    for split in ("train", "valid", "test"):
-        text = (tmp_path / "one" / f"{split}.jsonl").read_text()
-        assert text == (tmp_path / "two" / f"{split}.jsonl").read_text()
-        found[split] = [json.loads(line)["text"] for line in text.splitlines()]
-    assert sorted("".join(chain(*found.values())).splitlines(keepends=True)) == sorted(lines)
-    assert 0.8 < len(found["train"]) / sum(map(len, found.values())) < 0.97
-    (tmp_path / "b.txt").write_text("short")
-    with pytest.raises(UserError, match="too little text"):
-        split_texts.main(["--input", f"{tmp_path}/b.txt", "--output", f"{tmp_path}/three"])
 
 
 def test_a_flag_with_several_values_is_given_several_times(tmp_path):

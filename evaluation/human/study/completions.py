@@ -47,7 +47,15 @@ def read_completions(flag: str, given: str) -> CompletionSet:
     if repeated:
         raise UserError(f"{flag} {given}: there are several rows with the window_id {repeated[0]!r}")
     passages = {name: Passage(context, completion) for name, context, completion in rows}
-    return CompletionSet(LABELS.get(text, text), passages)
+    return CompletionSet(label_of(path, text), passages)
+
+
+def label_of(path: str, text: str) -> str:
+    """Of a language model that was sampled alone, the name of its folder; otherwise what the text is."""
+    record = None if path.endswith(".parquet") else read_record(path)
+    if text == "base" and record is not None and record.call and record.settings.get("energy", "") is None:
+        return str(record.call["settings"]["generator"]).rstrip("/").rpartition("/")[2]
+    return LABELS.get(text, text)
 
 
 def read_gold(given: str, lengths: Callable[[], dict[str, int]], wanted: int) -> CompletionSet:

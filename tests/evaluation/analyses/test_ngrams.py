@@ -49,6 +49,13 @@ def test_prompts_have_no_real_completions(world, tmp_path, analyse):
     assert "no real completions" in result["warnings"][0]
 
 
+def test_samples_of_a_language_model_alone_have_no_joint_completions(world, tmp_path, analyse):
+    flags = f"--generator {world.folder}/lm0 --windows {world.folder}/windows --context_length 2 --limit 5"
+    sample_joint.main([*flags.split(), "--output", f"{tmp_path}/samples"])
+    with pytest.raises(UserError, match="'chosen' completions are not there: sample with --energy MODEL"):
+        analyse(ngrams, samples=f"{tmp_path}/samples")
+
+
 @pytest.mark.slow
 def test_bad_input_is_named(world, tmp_path):
     flags = f"--energy {world.folder}/energy --generator {world.folder}/lm0 --windows {world.folder}/windows"

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from evaluation.reporting.blocks import NOTHING, Fold, Gap, Paragraph, Picture, Sample
 from evaluation.reporting.commands import analyses
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Findings, Result, read_result
 from evaluation.reporting.texts import (
     LINES,
     alt_of,
@@ -115,6 +118,16 @@ def test_how_samples_were_drawn_is_said_as_far_as_it_is_recorded():
     assert [block.kind for block in rest] == ["sample"]
     (gap,) = samples_section(Findings()).blocks
     assert gap.commands[0].startswith("python evaluation/sample_joint.py")
+
+
+def test_samples_of_a_language_model_alone_lack_nothing(tmp_path):
+    row = {"context_text": "Call me", "real_text": "Ishmael", "base_text": "later"}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "samples.parquet")
+    found = read_result(f"{tmp_path}/samples.parquet", str(tmp_path))
+    found.content["settings"] = {"samples": 1, "sampling": "top_k", "top_k": 10, "energy": None}
+    _, words, sample = samples_section(Findings([found])).blocks
+    assert words.text == "1 context, 1 sample of each context (top_k 10), the language model alone."
+    assert [(one.style, one.text) for one in sample.completions] == [("real", "Ishmael"), ("base", "later")]
 
 
 def test_rows_of_human_studies_are_lists_or_objects():
