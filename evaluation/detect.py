@@ -37,7 +37,7 @@ from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.provenance import code_version
 from pipeline.runtime.settings import Settings, read_settings, setting
-from pipeline.text.blocks import BLOCK, LAST_BLOCK, WHITE_SPACE
+from pipeline.text.blocks import BLOCK_TOKENS, LAST_BLOCK, WHITE_SPACE
 from pipeline.text.documents import Source
 from schemas.results import DETECTION
 
@@ -75,7 +75,7 @@ class DetectSettings(Settings):
     encoding: str = setting("utf-8", help="of text and JSON files (default: utf-8)", group=OF_TEXTS)
     block: int | None = setting(
         None,
-        help=f"length of a block (default: {BLOCK}, or as many as the model can read)",
+        help=f"length of a block (default: {BLOCK_TOKENS}, or as many as the model can read)",
         metavar="TOKENS",
         group=OF_TEXTS,
     )

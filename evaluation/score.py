@@ -21,11 +21,12 @@ from tqdm import tqdm
 from evaluation.joint.scorers import Scorer, is_energy_model, open_scorer, score_rows
 from pipeline.models.language_model import open_language_model
 from pipeline.runtime import files
+from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_known_settings, setting
 from pipeline.stores.manifest import Manifest, Record, read_manifest
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import TOKENIZER_FOLDER, Shard, fingerprint
+from pipeline.stores.shards import TOKENIZER_FOLDER, Shard
 from pipeline.stores.writer import StoreWriter
 from training.energy.folder import open_energy_model
 from training.energy.model import EnergyConfig
@@ -94,9 +95,9 @@ class ScoringJob:
         return open_scorer(self.settings.energy, window, self.settings.batch_size)
 
     @property
-    def stamp(self) -> str:
+    def settings_digest(self) -> str:
         """Of everything that the energies depend on."""
-        return fingerprint(self.writer.record.settings)
+        return digest_of(self.writer.record.settings)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the network: a worker opens its own."""
@@ -128,7 +129,7 @@ def make_here(job: ScoringJob) -> list[Shard]:
 
 def make_shard(number: int, job: ScoringJob) -> Shard:
     """The energies of one shard of negatives, unless they are there."""
-    there = job.writer.shard(number, job.stamp)
+    there = job.writer.shard(number, job.settings_digest)
     if there is not None:
         return there
     tables = [score_rows(rows, job.scorer) for rows in job.negatives.batches(shards=[number])]
@@ -137,7 +138,7 @@ def make_shard(number: int, job: ScoringJob) -> Shard:
     if bad:
         model, store = job.settings.energy, job.settings.store
         raise UserError(f"{model}: it gives a window of {store} the energy {bad[0]}: train it again")
-    return job.writer.write(number, energies.combine_chunks(), job.stamp)
+    return job.writer.write(number, energies.combine_chunks(), job.settings_digest)
 
 
 def run_on_beam(job: ScoringJob, options: Sequence[str]) -> None:

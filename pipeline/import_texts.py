@@ -21,12 +21,13 @@ from tqdm import tqdm
 
 from pipeline.mining.unpaired import Pairing, read_blocks
 from pipeline.runtime import files
+from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.stores.manifest import Manifest, Record
-from pipeline.stores.shards import TOKENIZER_FOLDER, Shard, fingerprint
+from pipeline.stores.shards import TOKENIZER_FOLDER, Shard
 from pipeline.stores.writer import REJECTS, StoreWriter
-from pipeline.text.blocks import BLOCK
+from pipeline.text.blocks import BLOCK_TOKENS
 from pipeline.text.documents import FORMATS, Source, find_sources
 from pipeline.text.inputs import changed_input, input_names, refuse_own_output
 from pipeline.text.survey import Survey, check_rejects, survey_file
@@ -85,7 +86,9 @@ class ImportSettings(Settings):
         help="that of the energy model to be fine-tuned: its folder, a store's or a tokenizer's, or a hub name",
         group=ROWS,
     )
-    block: int = setting(BLOCK, metavar="TOKENS", help=f"at most (default: {BLOCK})", group=ROWS, least=2, most=10**9)
+    block: int = setting(
+        BLOCK_TOKENS, metavar="TOKENS", help=f"at most (default: {BLOCK_TOKENS})", group=ROWS, least=2, most=10**9
+    )
     surplus: str = setting(
         REPEAT,
         choices=(REPEAT, DROP),
@@ -226,15 +229,15 @@ def pair(settings: ImportSettings, real: list[Survey], generated: list[Survey], 
 
 def write_shards(settings: ImportSettings, pairing: Pairing, writer: StoreWriter, surveys: list[Survey]) -> list[Shard]:
     """All rows, except shards that an earlier run wrote."""
-    stamp = fingerprint(writer.record.settings | {"texts": sorted(survey.digest for survey in surveys)})
+    settings_digest = digest_of(writer.record.settings | {"texts": sorted(survey.digest for survey in surveys)})
     shards = []
     starts = range(0, pairing.rows, SHARD_ROWS)
     for number, first in enumerate(tqdm(starts, desc="writing", unit="shard", disable=None)):
-        shard = writer.shard(number, stamp)
+        shard = writer.shard(number, settings_digest)
         if shard is None:
             end = min(first + SHARD_ROWS, pairing.rows)
             rows = pairing.table(first, end, str(settings.corpus), str(settings.split), settings.seed)
-            shard = writer.write(number, rows, stamp)
+            shard = writer.write(number, rows, settings_digest)
         shards.append(shard)
     return shards
 

@@ -15,15 +15,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pipeline.runtime import files
+from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import exit_with
 from pipeline.runtime.progress import noted, showing
 from pipeline.runtime.settings import read_known_settings
 from pipeline.stores.manifest import MANIFEST, Manifest, Record, read_manifest
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER, fingerprint
+from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER
 from pipeline.stores.writer import REJECTS, WORK, StoreWriter
 from pipeline.text.builtin_corpora import ALPHABET
-from pipeline.text.documents import Rejected, Source, find_sources, read_documents
+from pipeline.text.documents import Source, UnusableDocument, find_sources, read_documents
 from pipeline.text.inputs import changed_input, input_names, refuse_own_output
 from pipeline.text.tokenizer import TextEncoder, character_tokenizer, chunks, load_tokenizer, train_tokenizer
 from pipeline.windows.job import WindowsJob
@@ -90,7 +91,7 @@ def find_tokenizer(settings: WindowsSettings) -> TextEncoder | None:
 
 def train(settings: WindowsSettings, sources: list[Source], work: str) -> TextEncoder:
     """A tokenizer of the input's own, or the one that a killed run of this command trained on the same files."""
-    folder = files.join(work, f"trained-{fingerprint({'sources': [asdict(source) for source in sources]})[:16]}")
+    folder = files.join(work, f"trained-{digest_of({'sources': [asdict(source) for source in sources]})[:16]}")
     if not files.is_file(files.join(folder, "tokenizer.json")):
         print(f"training a tokenizer of {settings.train_tokenizer} pieces")
         train_tokenizer(usable_text(sources), int(settings.train_tokenizer or 0)).save(folder)
@@ -102,7 +103,7 @@ def usable_text(sources: list[Source]) -> Iterator[str]:
         for document in read_documents(source):
             try:
                 yield from chunks(document)
-            except Rejected:
+            except UnusableDocument:
                 continue
 
 
@@ -129,7 +130,7 @@ def transform_of(
         cut_documents=encoder.cuts_exactly,
         tokenizer=encoder.description,
         tokenizer_folder=folder,
-        inputs=sorted(entry["digest"] for entry in damaged.inputs) if damaged else None,
+        text_digests=sorted(entry["digest"] for entry in damaged.inputs) if damaged else None,
     )
     return MakeWindows(job, sources)
 

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_settings, setting
-from pipeline.text.documents import FORMATS, Rejected, find_sources, read_documents
+from pipeline.text.documents import FORMATS, UnusableDocument, find_sources, read_documents
 
 SHARES = {"valid": 0.05, "test": 0.05}  # the rest is train
 
@@ -55,7 +55,7 @@ def split_texts(settings: SplitSettings) -> dict[str, int]:
             try:
                 for place, piece in enumerate(cut(document, settings.piece)):
                     found[split_of(piece)].append(json.dumps({"id": f"{source.url}:{number}:{place}", "text": piece}))
-            except Rejected:
+            except UnusableDocument:
                 left_out += 1
     if empty := [split for split, lines in found.items() if not lines]:
         raise UserError(

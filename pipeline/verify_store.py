@@ -25,7 +25,7 @@ from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.lock import writing
 from pipeline.stores.manifest import MANIFEST, RECORD, Manifest, Record, read_manifest, read_record, write_record
-from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER, Shard, content_digest
+from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER, Shard, digest_of_rows
 from pipeline.text.tokenizer import load_tokenizer
 
 STRAY = "not in the manifest"
@@ -95,7 +95,7 @@ def shard_problem(store: str, shard: Shard, kind: str) -> str | None:
         return f"unreadable ({error})"
     if len(data) != shard.bytes:
         return f"{len(data)} bytes instead of {shard.bytes}"
-    if hashlib.sha256(data).hexdigest() != shard.digest:
+    if hashlib.sha256(data).hexdigest() != shard.file_digest:
         return "its bytes have changed (SHA-256 differs)"
     try:
         table = pq.read_table(io.BytesIO(data))
@@ -103,7 +103,7 @@ def shard_problem(store: str, shard: Shard, kind: str) -> str | None:
         return f"not Parquet ({error})"
     if not table.schema.equals(schemas.SCHEMAS[kind]):
         return f"its columns are not those of {kind}"
-    if len(table) != shard.rows or content_digest(table) != shard.content:
+    if len(table) != shard.rows or digest_of_rows(table) != shard.rows_digest:
         return "its rows are not those of the manifest"
     return None
 

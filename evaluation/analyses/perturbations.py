@@ -81,8 +81,10 @@ def analyse(settings: PerturbationsSettings) -> Analysis:
     return write(analysis, figure_of(rows), settings.output)
 
 
-def all_changes(store: Store, scorers: dict[str, Scorer], settings: PerturbationsSettings, stamp: str) -> list[Changes]:
-    """Window by window; those of a run that was killed are not computed again."""
+def all_changes(
+    store: Store, scorers: dict[str, Scorer], settings: PerturbationsSettings, digests: str
+) -> list[Changes]:
+    """Window by window; those that a killed run computed, with models of these digests, are not computed again."""
     cache = ResultCache(files.join(settings.output, CACHE))
     size = int(store.manifest.tokenizer["vocabulary_size"])
     if size < 2:
@@ -91,7 +93,7 @@ def all_changes(store: Store, scorers: dict[str, Scorer], settings: Perturbation
     found = []
     for row in tqdm(rows, total=min(settings.limit, len(store)), unit=" windows", dynamic_ncols=True, disable=None):
         seed = request_seed(settings.seed, row["window_id"], 0)
-        found.append(cache.get(f"{seed} {stamp}", partial(changes_of, row["tokens"], scorers, size, seed)))
+        found.append(cache.get(f"{seed} {digests}", partial(changes_of, row["tokens"], scorers, size, seed)))
     if not found:
         raise UserError(f"{store.path}: there are no windows in it")
     cache.save()

@@ -88,8 +88,8 @@ def analyse(settings: RepetitionNextTokenSettings) -> Analysis:
     points = list(islice(points_of(samples, settings.near), settings.points))
     if not points:
         raise UserError(f"{samples.path}: no base sample repeats one of the {settings.near} tokens before: see --near")
-    stamp = f"{energy.weights_digest} {generator.weights_digest} {settings.words} {settings.completions}"
-    pairs = zip(points, probabilities(points, joint, settings, stamp), strict=True)
+    digests = f"{energy.weights_digest} {generator.weights_digest}"
+    pairs = zip(points, probabilities(points, joint, settings, digests), strict=True)
     encoder = load_tokenizer(generator.folder)
     examples = [example(point, *own, settings.top, encoder, joint.direction) for point, own in pairs]
     analysis = Analysis(
@@ -130,14 +130,15 @@ def first_repetition(context: Tokens, completion: Tokens, near: int) -> int | No
 
 
 def probabilities(
-    points: Sequence[Point], joint: JointModel, settings: RepetitionNextTokenSettings, stamp: str
+    points: Sequence[Point], joint: JointModel, settings: RepetitionNextTokenSettings, digests: str
 ) -> list[tuple[NDArray[np.int64], Numbers, Numbers]]:
     """For each point the candidates, and log P of each under the base and the joint model, over all candidates."""
     cache = ResultCache(files.join(settings.output, CACHE))
     found = []
     for point in tqdm(points, unit=" points", dynamic_ncols=True, disable=None):
         seed = request_seed(settings.seed, point.window_id, len(point.before))
-        columns = cache.get(f"{seed} {stamp}", partial(candidates, point, joint, settings, seed))
+        key = f"{seed} {digests} {settings.words} {settings.completions}"
+        columns = cache.get(key, partial(candidates, point, joint, settings, seed))
         found.append((np.array(columns[0], np.int64), np.array(columns[1]), np.array(columns[2])))
     cache.save()
     return found

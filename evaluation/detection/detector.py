@@ -13,7 +13,7 @@ import numpy as np
 
 from evaluation.joint.scorers import EnergyScorer
 from pipeline.runtime.errors import UserError
-from pipeline.text.blocks import BLOCK, Block, Ended, cut_texts
+from pipeline.text.blocks import BLOCK_TOKENS, Block, TextEnd, cut_texts
 from pipeline.text.tokenizer import load_tokenizer
 from training.energy.folder import EnergyModelFolder, check_length, open_energy_model
 from training.energy.inputs import Sequences, pad
@@ -67,7 +67,7 @@ class Detector:
         `read` is called with the number of characters whenever some have been scored.
         """
         waiting: list[Block] = []
-        ended: list[Ended] = []
+        ended: list[TextEnd] = []
         sums: dict[int, float] = defaultdict(float)
         counts: dict[int, int] = defaultdict(int)
 
@@ -100,7 +100,7 @@ class Detector:
             raise UserError(f"{self.folder.name}: it gives a text an energy that is no number: train it again")
         return list((-energies).tolist())
 
-    def _result(self, text: Ended, total: float, blocks: int) -> Detection:
+    def _result(self, text: TextEnd, total: float, blocks: int) -> Detection:
         if text.problem is not None:
             return Detection(None, problem=text.problem)
         return Detection(total / blocks, blocks, text.tokens, text.tokens < self.block)
@@ -110,7 +110,7 @@ def block_length(folder: EnergyModelFolder, wanted: int | None) -> int:
     """The paper's 160 tokens, or as many as the model can read; one that was asked for must fit."""
     longest = None if folder.config.own_tokenizer else folder.config.longest
     if wanted is None:
-        return BLOCK if longest is None else min(BLOCK, longest)
+        return BLOCK_TOKENS if longest is None else min(BLOCK_TOKENS, longest)
     if wanted < 1:
         raise UserError(f"--block {wanted}: at least 1")
     check_length(folder.config, wanted, f"--block {wanted}", folder.name)

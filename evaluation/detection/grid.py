@@ -16,9 +16,9 @@ from evaluation.detection.window_texts import texts_of
 from evaluation.score import ScoreSettings, describe_energy, score
 from pipeline.models.language_model import open_language_model
 from pipeline.runtime import files
+from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import fingerprint
 from training.energy.folder import open_energy_model
 
 Numbers = NDArray[np.float64]
@@ -118,12 +118,12 @@ class Grid:
             model = open_language_model(name)
             known = {"architecture": model.provenance.get("preset"), "digest": model.weights_digest}
             train = origin([{"corpus": model.provenance.get("corpus"), "generator": known}])
-            if (key := fingerprint({"model": model.weights_digest, "valid": valid.stores})) not in self.rules:
+            if (key := digest_of({"model": model.weights_digest, "valid": valid.stores})) not in self.rules:
                 there = self.scored(name, valid)
                 self.rules[key] = best_rule(there.real, there.generated)
             return train, lambda data: self.scored(name, data), self.rules[key]
         learned = GridData.of(self.chosen(row, "tfidf", column), self.root)
-        key = fingerprint({"train": repr(learned), "valid": repr(valid)})
+        key = digest_of({"train": repr(learned), "valid": repr(valid)})
         if key not in self.baselines:
             self.baselines[key] = train_tfidf(*labelled(learned), *labelled(valid))
         train = origin_of_stores(learned.opened()) if learned.stores else Origin(frozenset(), frozenset())
@@ -147,9 +147,9 @@ class Grid:
         """The store of a model's energies on a store of negatives, made if it is not there."""
         store = Store(path, kind="negatives")
         names = [os.path.basename(os.path.normpath(name)) for name in (model, path)]
-        digest = describe_energy(model, store)["digest"]
-        stamp = fingerprint({"energy": digest, "store": store.manifest.digest})[:12]
-        output = files.join(self.energies, f"{names[0]}-on-{names[1]}-{stamp}")
+        weights_digest = describe_energy(model, store)["digest"]
+        pair_digest = digest_of({"energy": weights_digest, "store": store.manifest.digest})[:12]
+        output = files.join(self.energies, f"{names[0]}-on-{names[1]}-{pair_digest}")
         score(ScoreSettings(energy=model, store=path, output=output))
         return output
 

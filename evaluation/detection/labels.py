@@ -21,7 +21,7 @@ class Origin:
 
     corpora: frozenset[str]
     architectures: frozenset[str]
-    digests: frozenset[str] = frozenset()
+    generator_digests: frozenset[str] = frozenset()
 
 
 def origin_of_stores(stores: Sequence[Store]) -> Origin:
@@ -52,6 +52,6 @@ def setting_of(train: Origin, test: Origin) -> str:
 
 def warning_about(train: Origin, test: Origin) -> str | None:
     """Test negatives of the very model that drew the training negatives make a test too easy."""
-    if train.digests & test.digests:
+    if train.generator_digests & test.generator_digests:
         return "the test negatives are the training generator's own: take one that was trained from another seed"
     return None

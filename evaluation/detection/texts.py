@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.text.blocks import one_spaced
-from pipeline.text.documents import BYTE_ORDER_MARK, FORMATS, Rejected, Source, find_sources, read_documents
+from pipeline.text.documents import BYTE_ORDER_MARK, FORMATS, Source, UnusableDocument, find_sources, read_documents
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text's id and the pieces that it comes in; iterating over them raises Rejected if it cannot be read."""
+    """A text's id and the pieces that it comes in; iterating over them raises UnusableDocument if it cannot be read."""
 
     id: str
     pieces: Iterable[str]
@@ -54,7 +54,7 @@ def whole_texts(source: Source) -> Iterator[str]:
     for text in read_texts(source):
         try:
             yield "".join(one_spaced(text.pieces))
-        except Rejected:
+        except UnusableDocument:
             yield ""
 
 

@@ -33,7 +33,9 @@ PLACES = range(1, 21)
 ADDED = "added"
 
 
-class Choice(NamedTuple):
+class ImportedVote(NamedTuple):
+    """What a rater chose in one comparison, and the line of the file that says so."""
+
     line: int
     rater: str
     page: str
@@ -67,8 +69,8 @@ def import_votes(settings: ImportVotesSettings) -> Counter[str]:
         return Counter(add_page(connection, study, settings.votes, page) for page in pages)
 
 
-def read_pages(path: str) -> list[list[Choice]]:
-    """The choices of each rater's pages, in the file's order."""
+def read_pages(path: str) -> list[list[ImportedVote]]:
+    """The votes on each rater's pages, in the file's order."""
     if not files.is_file(path):
         raise UserError(f"--votes {path}: no such file")
     try:
@@ -76,14 +78,14 @@ def read_pages(path: str) -> list[list[Choice]]:
     except UnicodeDecodeError as error:
         raise UserError(f"--votes {path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
     reader = csv.DictReader(io.StringIO(text, newline=""))
-    pages: dict[tuple[str, str], list[Choice]] = defaultdict(list)
+    pages: dict[tuple[str, str], list[ImportedVote]] = defaultdict(list)
     for row in reader:
-        for choice in choices_of(path, reader.line_num, row):
-            pages[choice.rater, choice.page].append(choice)
+        for vote in votes_in(path, reader.line_num, row):
+            pages[vote.rater, vote.page].append(vote)
     return list(pages.values())
 
 
-def choices_of(path: str, line: int, row: dict[str, str | None]) -> Iterator[Choice]:
+def votes_in(path: str, line: int, row: dict[str, str | None]) -> Iterator[ImportedVote]:
     known = {plain(name): (value or "").strip() for name, value in row.items() if isinstance(name, str)}
     known.setdefault("rater", known.get("WorkerId", ""))
     if known.get("AssignmentStatus") == "Rejected":
@@ -92,12 +94,12 @@ def choices_of(path: str, line: int, row: dict[str, str | None]) -> Iterator[Cho
     if lacking := [name for name in (LONG[:2] if wide else LONG) if not known.get(name)]:
         raise UserError(f"--votes {path}: line {line}: no {lacking[0]}: see --help for the columns")
     if not wide:
-        yield Choice(line, *(known[name] for name in LONG))
+        yield ImportedVote(line, *(known[name] for name in LONG))
         return
     for place in PLACES:
         if known.get(f"comparison_{place}"):
             choice = known.get(f"choice_{place}", "")
-            yield Choice(line, known["rater"], known["page"], known[f"comparison_{place}"], choice)
+            yield ImportedVote(line, known["rater"], known["page"], known[f"comparison_{place}"], choice)
 
 
 def plain(name: str) -> str:
@@ -106,7 +108,7 @@ def plain(name: str) -> str:
     return name
 
 
-def add_page(connection: sqlite3.Connection, study: StudyFile, path: str, page: list[Choice]) -> str:
+def add_page(connection: sqlite3.Connection, study: StudyFile, path: str, page: list[ImportedVote]) -> str:
     """Adds a page as if it had been sent here; says what became of it."""
     kinds = {number: (kind, free) for number, kind, free in connection.execute("SELECT id, kind, free FROM comparison")}
     numbers = []

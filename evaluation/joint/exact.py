@@ -71,7 +71,7 @@ def last_token_log_probs(
         raise UserError(f"--generator {generator}: the samples of {samples.path} are another model's")
     scorer = open_scorer(energy, int(samples.manifest.settings["window"]))
     size = int(samples.manifest.tokenizer["vocabulary_size"])
-    stamp = f"{samples.manifest.digest} {known} {open_model_folder(energy).weights_digest}"
+    digests = f"{samples.manifest.digest} {known} {open_model_folder(energy).weights_digest}"
     windows: dict[str, NDArray[np.int32]] = {}
     for name, tokens, _ in windows_of(samples):
         windows[name] = tokens
@@ -79,7 +79,7 @@ def last_token_log_probs(
             break
     found = {}
     for name, tokens in progress(windows.items(), "exact last tokens"):
-        base_log_p, joint = cache.get(f"{stamp} {name}", partial(_last_token, base, scorer, tokens, size))
+        base_log_p, joint = cache.get(f"{digests} {name}", partial(_last_token, base, scorer, tokens, size))
         found[name] = (base_log_p, joint)
     return found
 

@@ -125,15 +125,15 @@ def _name(path: str, root: str, several: bool) -> str:
     return f"{own}/{inside}" if several else inside
 
 
-Reading = tuple[str, dict[str, Any]] | None
+KindAndContent = tuple[str, dict[str, Any]] | None
 
 
-def _valid(kind: str, schema: dict[str, Any]) -> Callable[[str], Reading]:
+def _valid(kind: str, schema: dict[str, Any]) -> Callable[[str], KindAndContent]:
     """Reads a JSON file of a result."""
     return lambda url: (kind, read_json(url, schema))
 
 
-def _store(url: str) -> Reading:
+def _store(url: str) -> KindAndContent:
     content = parse_json(url)
     if not isinstance(content, dict) or not {"shards", "schema_version"} & content.keys():
         return None  # another program's
@@ -141,7 +141,7 @@ def _store(url: str) -> Reading:
     return manifest.kind, asdict(manifest) | {"rows": manifest.rows, "digest": manifest.digest}
 
 
-def _model(url: str) -> Reading:
+def _model(url: str) -> KindAndContent:
     """A model of this project says what it was made from; models from elsewhere say at least what they are."""
     content = parse_json(url)
     if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
@@ -152,7 +152,7 @@ def _model(url: str) -> Reading:
     return kind, content
 
 
-def _samples(url: str) -> Reading:
+def _samples(url: str) -> KindAndContent:
     """Samples of the joint model: the first few contexts with their texts, and what all have in common."""
     with files.open_random(url) as source:
         file = pq.ParquetFile(source)
@@ -170,7 +170,7 @@ def _samples(url: str) -> Reading:
     return "samples", content | {"settings": record.settings if record else {}}
 
 
-def _figure(url: str) -> Reading:
+def _figure(url: str) -> KindAndContent:
     """A figure that an analysis drew."""
     drawn = files.read(url)
     try:
@@ -180,14 +180,14 @@ def _figure(url: str) -> Reading:
     return "figure", {"svg": drawn}
 
 
-def _detection(url: str) -> Reading:
+def _detection(url: str) -> KindAndContent:
     """The summary beside a Parquet file of scores; other JSON files beside Parquet files are nobody's."""
     content = parse_json(url)
     is_one = isinstance(content, dict) and {"files", "accuracy", "energy"} <= content.keys()
     return ("detection", read_json(url, DETECTION)) if is_one else None
 
 
-READERS: dict[str, Callable[[str], Reading]] = {
+READERS: dict[str, Callable[[str], KindAndContent]] = {
     MANIFEST: _store,
     "config.json": _model,
     "figure.svg": _figure,

@@ -270,4 +270,4 @@ def difference(content: dict[str, Any]) -> str:
         return f"{in_interval(low, high)} lower"
     if high < 0:
         return f"{in_interval(-high, -low)} higher"
-    return "not told apart by the bounds"
+    return "not distinguished by the bounds"

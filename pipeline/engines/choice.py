@@ -1,4 +1,4 @@
-"""Which engines there are, and which of them a command takes that is not told."""
+"""Which engines there are, and which of them a command takes if none is named."""
 
 from importlib.util import find_spec
 

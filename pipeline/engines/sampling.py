@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.hashing import U64, mix
+from pipeline.runtime.randomness import U64, mix
 
 TEMPERATURE, TOP_K, NUCLEUS = "temperature", "top_k", "nucleus"
 RULES = (TEMPERATURE, TOP_K, NUCLEUS)
-BLOCK = 256  # tokens whose probabilities are summed together; running sums go over blocks, then inside of one
+TOKENS_PER_SUM = 256  # tokens whose probabilities are summed together; running sums go over blocks, then inside of one
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,12 @@ def log_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _weights_in_blocks(logits: Tensor, most: Tensor) -> Tensor:
-    """exp(logits - most) as (B, blocks, BLOCK), filled up with zeros."""
+    """exp(logits - most) as (B, blocks, TOKENS_PER_SUM), filled up with zeros."""
     rows, width = logits.shape
-    weights = torch.empty(rows, -(-width // BLOCK) * BLOCK, dtype=torch.float32, device=logits.device)
+    weights = torch.empty(rows, -(-width // TOKENS_PER_SUM) * TOKENS_PER_SUM, dtype=torch.float32, device=logits.device)
     torch.sub(logits, most, out=weights[:, :width])
     weights[:, width:] = -torch.inf
-    return weights.exp_().view(rows, -1, BLOCK)
+    return weights.exp_().view(rows, -1, TOKENS_PER_SUM)
 
 
 def _from_blocks(weights: Tensor, sums: Tensor, u: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ def _from_blocks(weights: Tensor, sums: Tensor, u: Tensor) -> Tensor:
     block = _first_above(sums, target, sums[:, -1])
     before = torch.where(block > 0, _pick(sums, (block - 1).clamp(min=0)), 0.0)
     inside = weights[torch.arange(len(weights), device=weights.device), block].double().cumsum(-1)
-    return block * BLOCK + _first_above(inside, target - before, inside[:, -1])
+    return block * TOKENS_PER_SUM + _first_above(inside, target - before, inside[:, -1])
 
 
 def _first_above(sums: Tensor, target: Tensor, total: Tensor) -> Tensor:

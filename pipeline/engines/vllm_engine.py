@@ -32,7 +32,7 @@ _running: "VllmEngine | None" = None
 class VllmEngine:
     """A language model in vLLM; prompts and completions are in the model's own order.
 
-    Which log-probabilities vLLM tells is fixed when it starts: those before truncation, or, with `nucleus`, those
+    Which log-probabilities vLLM reports is fixed when it starts: those before truncation, or, with `nucleus`, those
     after it, and then log_p takes a second pass.
     """
 
@@ -74,13 +74,13 @@ class VllmEngine:
         for outputs, length in zip(self._generate(prompts, requests), lengths, strict=True):
             self._check_lengths(outputs, n, length)
             tokens = np.array([output.token_ids for output in outputs], np.int32)
-            told = np.array([output.cumulative_logprob for output in outputs], np.float64)
-            log_q = told
+            log_p = np.array([output.cumulative_logprob for output in outputs], np.float64)
+            log_q = log_p
             if sampling.rule == TOP_K:
                 # The sampled token's own log-probability comes first, then those of the best.
                 best = np.array([output.logprobs.logprobs for output in outputs]).reshape(n, length, -1)[..., 1:]
-                log_q = told - self._log_kept(best, kept)
-            results.append(Completions(tokens, told, log_q))
+                log_q = log_p - self._log_kept(best, kept)
+            results.append(Completions(tokens, log_p, log_q))
         return self._with_log_p(prompts, results) if self.nucleus else results
 
     def log_prob(self, prompts: Sequence[Tokens], completions: Sequence[Tokens]) -> NDArray[np.float64]:
@@ -223,7 +223,7 @@ class VllmEngine:
 
 def kept_mass(best: NDArray[np.float64], kept: int, vocabulary_size: int) -> NDArray[np.float64]:
     """The mass that top-k leaves: of the k best tokens, whose log-probabilities stand last, best first, and of all
-    that tie with the k-th, which vLLM keeps too; NaN where the ties go on beyond what was told."""
+    that tie with the k-th, which vLLM keeps too; NaN where the ties go on beyond what was reported."""
     level = best >= best[..., kept - 1 : kept]
     mass = np.where(level, np.exp(best), 0.0).sum(-1)
     endless = level[..., -1] & (best.shape[-1] < vocabulary_size)

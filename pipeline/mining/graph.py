@@ -1,6 +1,6 @@
 """The Beam graph that mines negatives, and the work of each of its steps.
 
-An element is a shard to be made, never a row. A worker writes it whole or not at all, under a name and with a stamp
+An element is a shard to be made, never a row. A worker writes it whole or not at all, under a name and with a digest
 that say all that it depends on: a shard that is there is not made again, and a bundle that runs twice does no harm.
 What the manifest says is read from the shards themselves, after all of them are there.
 """
@@ -22,7 +22,7 @@ from pipeline.mining.job import MiningJob, StoreJob, Unit
 from pipeline.mining.pool import GeneratorPool
 from pipeline.mining.rows import Counts, Sketch, count, mine
 from pipeline.runtime import files
-from pipeline.runtime.errors import Obstructed, UserError
+from pipeline.runtime.errors import ResumableError, UserError
 from pipeline.runtime.progress import note
 from pipeline.stores.manifest import Manifest, read_manifest
 from pipeline.stores.reader import Store
@@ -102,15 +102,15 @@ class Generate(beam.DoFn):
     def process(self, unit: Unit, parent: Manifest) -> Iterator[tuple[int, Unit, str]]:
         rows: pa.Table | None = None
         for number, store in enumerate(self.job.stores):
-            stamp, error = self.job.stamp(store, parent), ""
-            if store.writer.shard(unit.number, stamp) is None:
+            settings_digest, error = self.job.settings_digest(store, parent), ""
+            if store.writer.shard(unit.number, settings_digest) is None:
                 for attempt in range(ATTEMPTS):
                     try:
                         rows = self._windows(unit) if rows is None else rows
-                        self._make(number, store, unit, rows, stamp)
+                        self._make(number, store, unit, rows, settings_digest)
                         error = ""
                         break
-                    except (Obstructed, OSError, TooManyDuplicates, KeyboardInterrupt):
+                    except (ResumableError, OSError, TooManyDuplicates, KeyboardInterrupt):
                         raise
                     except Exception as failure:
                         error = f"{type(failure).__name__}: {failure}"
@@ -121,7 +121,7 @@ class Generate(beam.DoFn):
         tables = list(self.windows.batches(shards=[unit.windows_shard]))
         return pa.concat_tables(tables) if tables else schemas.WINDOWS.empty_table()
 
-    def _make(self, number: int, store: StoreJob, unit: Unit, windows: pa.Table, stamp: str) -> None:
+    def _make(self, number: int, store: StoreJob, unit: Unit, windows: pa.Table, settings_digest: str) -> None:
         generator = self.generators.get(number)
         direction = store.description["direction"]
         pieces = []
@@ -131,7 +131,7 @@ class Generate(beam.DoFn):
         rows = pa.concat_tables(pieces) if pieces else schemas.NEGATIVES.empty_table()
         counts, sketch = count(rows)
         self._check_duplicates(number, store, sketch)
-        store.writer.write(unit.number, rows.combine_chunks(), stamp)
+        store.writer.write(unit.number, rows.combine_chunks(), settings_digest)
         for name, amount in (("shards", 1), *asdict(counts).items()):
             self.counters[name].inc(amount)
             note(store.writer.work, name, unit.number, amount)
@@ -171,7 +171,7 @@ def describe(made: tuple[int, Unit, str], job: MiningJob, parent: Manifest) -> M
     store = job.stores[number]
     if error:
         return MinedShard(number, unit, None, Counts(), Sketch.of(*np.empty((2, 0), np.uint64)), error)
-    shard = store.writer.shard(unit.number, job.stamp(store, parent))
+    shard = store.writer.shard(unit.number, job.settings_digest(store, parent))
     if shard is None:
         raise UserError(
             f"{files.join(store.writer.output, shard_file(unit.number))}: it has vanished since it was made"

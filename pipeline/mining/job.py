@@ -8,8 +8,8 @@ from typing import Any
 
 from pipeline.engines.sampling import Sampling
 from pipeline.mining.settings import MiningSettings
+from pipeline.runtime.digests import digest_of
 from pipeline.stores.manifest import Manifest
-from pipeline.stores.shards import fingerprint
 from pipeline.stores.writer import StoreWriter
 
 CHUNK_BYTES = 128 << 20  # of a shard's samples: what a worker holds at once
@@ -60,9 +60,9 @@ class MiningJob:
             for chunk in range(chunks)
         ]
 
-    def stamp(self, store: StoreJob, parent: Manifest) -> str:
+    def settings_digest(self, store: StoreJob, parent: Manifest) -> str:
         """Of everything that the rows of a store depend on."""
-        return fingerprint(store.writer.record.settings | {"parent": parent.digest, "chunk": self.chunk_size(parent)})
+        return digest_of(store.writer.record.settings | {"parent": parent.digest, "chunk": self.chunk_size(parent)})
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ class WindowsFacts:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A generator with its rule, and the name of their store."""
+class PlannedStore:
+    """A store to be made: a generator, its sampling rule, and the name of the folder if there are several."""
 
     generator: str
     sampling: Sampling
@@ -50,13 +50,13 @@ def find_stores(
     settings: MiningSettings, windows: WindowsFacts, lengths: Sequence[int], beam: Sequence[str]
 ) -> Iterator[StoreJob]:
     """A store for every generator and rule; what does not fit the windows is refused."""
-    chosen = list(choices(settings))
+    planned = list(planned_stores(settings))
     outputs: set[str] = set()
-    for choice in chosen:
-        name, sampling = choice.generator, choice.sampling
+    for plan in planned:
+        name, sampling = plan.generator, plan.sampling
         model = open_language_model(name)
         model.check_fits(windows.window, windows.tokenizer, windows.path)
-        output = settings.output if len(chosen) == 1 else files.join(settings.output, choice.name)
+        output = settings.output if len(planned) == 1 else files.join(settings.output, plan.name)
         if output in outputs:
             raise UserError(f"--generator {name}: two generators of the same name and rule would share {output}")
         outputs.add(output)
@@ -90,18 +90,18 @@ def describe_generator(model: LanguageModelFolder, text: dict[str, Any] | None =
     }
 
 
-def choices(settings: MiningSettings) -> Iterator[Choice]:
+def planned_stores(settings: MiningSettings) -> Iterator[PlannedStore]:
     """Every generator with its rule: from the flags, or from a YAML list."""
     if settings.generators:
-        yield from listed_choices(settings.generators, settings)
+        yield from listed_stores(settings.generators, settings)
         return
     for name in settings.generator:
         for rule in settings.rules:
             sampling = Sampling(rule, settings.top_k, settings.top_p)
-            yield Choice(name, sampling, f"{os.path.basename(name.rstrip('/'))}-{rule}")
+            yield PlannedStore(name, sampling, f"{os.path.basename(name.rstrip('/'))}-{rule}")
 
 
-def listed_choices(file: str, settings: MiningSettings) -> Iterator[Choice]:
+def listed_stores(file: str, settings: MiningSettings) -> Iterator[PlannedStore]:
     try:
         entries = yaml.safe_load(files.read(file))
     except (OSError, yaml.YAMLError) as error:
@@ -119,7 +119,7 @@ def listed_choices(file: str, settings: MiningSettings) -> Iterator[Choice]:
             numbers = int(entry.get("top_k", settings.top_k)), float(entry.get("top_p", settings.top_p))
         except (TypeError, ValueError):
             raise UserError(f"--generators {file}: entry {number}: top_k and top_p are numbers") from None
-        yield Choice(entry["generator"], Sampling(rule, *numbers), str(own))
+        yield PlannedStore(entry["generator"], Sampling(rule, *numbers), str(own))
 
 
 def needs_sharing(stores: Sequence[StoreJob], beam: Sequence[str]) -> bool:

@@ -19,8 +19,8 @@ from pipeline.engines.generator import Generator, open_generator
 from pipeline.engines.sampling import NUCLEUS, Sampling
 from pipeline.mining.job import MiningJob
 from pipeline.mining.rows import Sampler
+from pipeline.runtime.digests import digest_of
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import fingerprint
 
 _here: dict[str, Generator] = {}  # of this process, loaded by whichever worker thread came first
 _loading = threading.Lock()
@@ -37,8 +37,8 @@ class GeneratorPool:
     def get(self, number: int) -> Sampler:
         """The generator of a store; stores that differ in a rule that the engine can change share one."""
         store = self.job.stores[number]
-        # Which log-probabilities vLLM tells is fixed when it starts, so nucleus sampling has an engine of its own.
-        key = fingerprint({"model": store.description, "engine": store.engine, "nucleus": _is_nucleus(store.sampling)})
+        # Which log-probabilities vLLM reports is fixed when it starts, so nucleus sampling has an engine of its own.
+        key = digest_of({"model": store.description, "engine": store.engine, "nucleus": _is_nucleus(store.sampling)})
         if not self.job.shared:
             with _loading:
                 if key not in _here:
@@ -46,14 +46,14 @@ class GeneratorPool:
                 return _here[key].with_sampling(store.sampling)
         if key not in self.shared:
             self.shared[key] = self._acquire(store.generator, store.sampling, store.engine, key)
-        return _Remote(self.shared[key][1], store.sampling)
+        return _RemoteGenerator(self.shared[key][1], store.sampling)
 
     def _acquire(self, name: str, sampling: Sampling, engine: str, key: str) -> tuple[Any, Any]:
         from apache_beam.utils.multi_process_shared import MultiProcessShared
 
         folder = meeting_place(self.job)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        constructor = partial(_Served, name, sampling, engine, self.window)
+        constructor = partial(_GeneratorServer, name, sampling, engine, self.window)
         shared = MultiProcessShared(constructor, key[:16], path=folder, always_proxy=True, spawn_process=True)
         return shared, shared.acquire()
 
@@ -72,7 +72,7 @@ class GeneratorPool:
         self.shared = {}
 
 
-class _Served:
+class _GeneratorServer:
     """A generator in a process of its own; rules come with each call."""
 
     def __init__(self, name: str, sampling: Sampling, engine: str, window: int):
@@ -86,7 +86,7 @@ class _Served:
         return self.generator.log_prob(*request)
 
 
-class _Remote:
+class _RemoteGenerator:
     """A generator in another process, as one here."""
 
     def __init__(self, proxy: Any, sampling: Sampling):

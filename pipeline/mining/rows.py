@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import schemas
 from pipeline.engines.sampling import Completions, request_seed
 from pipeline.mining.job import MiningJob, Unit, lengths_of
-from pipeline.runtime.hashing import U64, mix
+from pipeline.runtime.randomness import U64, mix
 from schemas.division import divide
 
 DUPLICATES_FROM = 20  # tokens: shorter completions are often equal by chance

@@ -71,7 +71,7 @@ def read_blocks(
     seed: int,
     read: Callable[[int], object] = lambda characters: None,
 ) -> Blocks:
-    """All blocks of some files, in an order that the seed decides; `read` is told of characters on the way.
+    """All blocks of some files, in an order that the seed decides; `read` gets the number of characters read.
 
     A block's id comes from its text, so neither ids nor order depend on how files are called or arranged.
     """

@@ -15,11 +15,17 @@ class UserError(Exception):
         super().__init__(line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]} …")
 
 
-class Obstructed(UserError):
-    """The machine stood in the way (disk full, read-only, …): what was done is kept, the same command continues."""
+class ResumableError(UserError):
+    """A run cannot go on for a reason outside of it (disk full, a worker died, a file of its own was damaged).
 
-    def __init__(self, message: str):
-        super().__init__(f"{message}: mend that, then run the same command again")
+    What was done is kept, and the same command continues.
+    """
+
+    def __init__(self, message: str, way_out: str = "mend that, then run the same command again"):
+        super().__init__(f"{message}: {way_out}")
+
+
+Obstructed = ResumableError  # the trainer's name for it
 
 
 # The operating system's own words (disk full, read-only, …) say what and where better than we could.
@@ -32,13 +38,13 @@ def user_error_in(error: BaseException) -> UserError | None:
     if isinstance(error, UserError):
         return _as_it_was_said(type(error), text)
     if isinstance(error, OSError):
-        return Obstructed(text)
+        return ResumableError(text)
     if (ours := _raised_elsewhere(str(error))) is not None:
         return ours
     if (found := _SYSTEM.search(str(error))) is not None:
-        return Obstructed(found[1])
+        return ResumableError(found[1])
     if "Channel closed prematurely" in text:
-        return Obstructed("a worker process died, perhaps for want of memory")
+        return ResumableError("a worker process died, perhaps for want of memory")
     return None
 
 

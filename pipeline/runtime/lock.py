@@ -21,7 +21,7 @@ SETTLE = 1.0  # seconds after which the last of several who wrote a lease at onc
 
 @contextmanager
 def writing(store: str) -> Iterator[None]:
-    """Holds a store for this process; a second writer is told who the first is.
+    """Holds a store for this process; a second writer's error names it.
 
     On local filesystems the operating system drops the lock with the process, so a killed run never blocks the next.
     Elsewhere it is a lease that is renewed while the process lives, and expires when it does not.

@@ -54,7 +54,7 @@ def machine() -> str:
 
 
 def processor() -> str:
-    """The processor's name where Linux tells it, else its kind."""
+    """The processor's name where Linux says it, else its kind."""
     known = Path("/proc/cpuinfo")
     lines = known.read_text().splitlines() if known.is_file() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -1,6 +1,5 @@
 """Manifests: what a store is, what it was made from, and how to make it again."""
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ import jsonschema
 
 import schemas
 from pipeline.runtime import files
+from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.provenance import code_version, library_versions, machine
 from pipeline.runtime.settings import Settings
@@ -19,6 +19,7 @@ from pipeline.stores.shards import Shard
 
 MANIFEST = "manifest.json"
 RECORD = "command.json"
+OWN_DIGEST = "checksum"  # the key of the digest of the file itself; `digest` is the store's
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,15 @@ class Manifest:
     @property
     def digest(self) -> str:
         """Identity of the store: its kind, its tokenizer and its rows."""
-        parts = [self.schema_version, self.kind, self.tokenizer["digest"], [shard.content for shard in self.shards]]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        rows = [shard.rows_digest for shard in self.shards]
+        return digest_of([self.schema_version, self.kind, self.tokenizer["digest"], rows])
 
 
 def write_manifest(store: str, manifest: Manifest) -> None:
     """Writes a store's manifest, its last file: with it the store is finished."""
     known = {name: value for name, value in asdict(manifest).items() if value is not None or name == "parent"}
-    stamped = known | {
+    content = known | {
+        "shards": [shard.to_json() for shard in manifest.shards],
         "digest": manifest.digest,
         "rows": manifest.rows,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -93,15 +95,14 @@ def write_manifest(store: str, manifest: Manifest) -> None:
         "versions": library_versions(),
         "machine": machine(),
     }
-    stamped["checksum"] = _checksum(stamped)
-    jsonschema.validate(stamped, schemas.MANIFEST)
-    files.put(files.join(store, MANIFEST), json.dumps(stamped, indent=1).encode())
+    content[OWN_DIGEST] = _own_digest(content)
+    jsonschema.validate(content, schemas.MANIFEST)
+    files.put(files.join(store, MANIFEST), json.dumps(content, indent=1).encode())
 
 
-def _checksum(content: dict[str, Any]) -> str:
-    """Of everything in a manifest but the checksum itself."""
-    rest = {name: value for name, value in content.items() if name != "checksum"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+def _own_digest(content: dict[str, Any]) -> str:
+    """Of everything in a manifest's file but this digest itself."""
+    return digest_of({name: value for name, value in content.items() if name != OWN_DIGEST})
 
 
 def read_manifest(store: str) -> Manifest:
@@ -119,10 +120,10 @@ def read_manifest(store: str) -> Manifest:
     except (ValueError, RecursionError, jsonschema.ValidationError) as error:
         reason = error.message if isinstance(error, jsonschema.ValidationError) else error
         raise UserError(f"{url}: not a manifest ({reason}): run pipeline/verify_store.py {store} --repair") from None
-    if content["checksum"] != _checksum(content):
-        raise UserError(f"{url}: its checksum is wrong: run pipeline/verify_store.py {store} --repair")
-    fields = {name: value for name, value in content.items() if name not in ("checksum", "digest", "rows")}
-    return Manifest(**fields | {"shards": [Shard(**shard) for shard in content["shards"]]})
+    if content[OWN_DIGEST] != _own_digest(content):
+        raise UserError(f"{url}: it has changed since it was written: run pipeline/verify_store.py {store} --repair")
+    fields = {name: value for name, value in content.items() if name not in (OWN_DIGEST, "digest", "rows")}
+    return Manifest(**fields | {"shards": [Shard.from_json(shard) for shard in content["shards"]]})
 
 
 def write_record(store: str, record: Record) -> None:

@@ -28,25 +28,29 @@ FOOTER_KEY = b"residual_ebm"
 
 @dataclass(frozen=True)
 class Shard:
-    """What a manifest says of one shard."""
+    """What a manifest says of one shard: its digests are those of the file's bytes and of the rows themselves."""
 
     file: str
     rows: int
     bytes: int
-    digest: str
-    content: str
+    file_digest: str
+    rows_digest: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As a manifest lists it, where the two digests are called `digest` and `content`."""
+        facts = {"file": self.file, "rows": self.rows, "bytes": self.bytes}
+        return facts | {"digest": self.file_digest, "content": self.rows_digest}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Shard":
+        return cls(content["file"], content["rows"], content["bytes"], content["digest"], content["content"])
 
 
 def shard_file(number: int) -> str:
     return f"{SHARDS}/{number:05d}.parquet"
 
 
-def fingerprint(settings: dict[str, Any]) -> str:
-    """Digest of everything that a store's rows depend on."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-
-def content_digest(table: pa.Table) -> str:
+def digest_of_rows(table: pa.Table) -> str:
     """SHA-256 of the rows, whatever file format, chunking or library version carried them."""
     digest = hashlib.sha256()
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -71,14 +75,17 @@ def _feed(digest: Any, array: pa.Array) -> None:
 
 
 def write_shard(store: str, number: int, table: pa.Table, settings_digest: str) -> Shard:
-    """Writes shard `number` of a store atomically. The same rows give the same bytes."""
-    content = content_digest(table)
-    footer = {"settings": settings_digest, "shard": number, "content": content}
-    stamped = table.replace_schema_metadata({FOOTER_KEY: json.dumps(footer, sort_keys=True).encode()})
+    """Writes shard `number` of a store atomically. The same rows give the same bytes.
+
+    `settings_digest` is of the settings and of everything else that the rows depend on.
+    """
+    rows_digest = digest_of_rows(table)
+    footer = {"settings": settings_digest, "shard": number, "content": rows_digest}
+    with_footer = table.replace_schema_metadata({FOOTER_KEY: json.dumps(footer, sort_keys=True).encode()})
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
-        stamped.schema,
+        with_footer.schema,
         compression="zstd",
         use_dictionary=[field.name for field in table.schema if _repeats(field)],
         column_encoding=_number_encodings(table.schema),
@@ -86,10 +93,10 @@ def write_shard(store: str, number: int, table: pa.Table, settings_digest: str) 
     ) as writer:
         if len(table):  # a row group of no rows is more than some readers can take
             rows = max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES * len(table) // table.nbytes))
-            writer.write_table(stamped, row_group_size=rows)
+            writer.write_table(with_footer, row_group_size=rows)
     data = sink.getvalue()
     files.put(files.join(store, shard_file(number)), data)
-    return _describe(number, data, len(table), content)
+    return _describe(number, data, len(table), rows_digest)
 
 
 def _repeats(field: pa.Field) -> bool:
@@ -108,8 +115,8 @@ def _number_encodings(schema: pa.Schema) -> dict[str, str]:
     return encodings
 
 
-def _describe(number: int, data: bytes | pa.Buffer, rows: int, content: str) -> Shard:
-    return Shard(shard_file(number), rows, len(data), hashlib.sha256(data).hexdigest(), content)
+def _describe(number: int, data: bytes | pa.Buffer, rows: int, rows_digest: str) -> Shard:
+    return Shard(shard_file(number), rows, len(data), hashlib.sha256(data).hexdigest(), rows_digest)
 
 
 def finished_shard(store: str, number: int, kind: str, settings_digest: str) -> Shard | None:
@@ -125,7 +132,7 @@ def finished_shard(store: str, number: int, kind: str, settings_digest: str) -> 
         return None
     if footer.get("settings") != settings_digest or footer.get("shard") != number:
         return None
-    if not table.schema.equals(schemas.SCHEMAS[kind]) or content_digest(table) != footer.get("content"):
+    if not table.schema.equals(schemas.SCHEMAS[kind]) or digest_of_rows(table) != footer.get("content"):
         return None
     return _describe(number, data, len(table), footer["content"])
 

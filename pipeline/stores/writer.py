@@ -9,7 +9,7 @@ that was there before, and leaves nothing where there was none; and what a kille
         if (manifest := writer.made_before(overwrite)) is None:
             with writer.making():
                 writer.claim(tokenizer)
-                shards = [writer.shard(number, stamp) or writer.write(number, rows, stamp) for …]
+                shards = [writer.shard(number, digest) or writer.write(number, rows, digest) for …]
                 writer.finish(shards, tokenizer=…, parent=…, seed=…, counts=…)
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.runtime import files
-from pipeline.runtime.errors import Obstructed, UserError
+from pipeline.runtime.errors import ResumableError, UserError
 from pipeline.runtime.lock import writing
 from pipeline.stores.manifest import (
     MANIFEST,
@@ -50,13 +50,13 @@ REJECTS = "rejects"
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """A folder that one run at a time writes to, and the record that says what it was told to make there."""
+    """A folder that one run at a time writes to, and the record that says what is made there."""
 
     output: str
     record: Record
 
     def held(self) -> AbstractContextManager[None]:
-        """Keeps all others from writing here while the block runs; a second writer is told who the first is."""
+        """Keeps all others from writing here while the block runs; their error names this one."""
         return writing(self.output)
 
     def check_owner(self, there: Record | None, replace: bool, way_out: str) -> None:
@@ -112,13 +112,13 @@ class StoreWriter(OutputFolder):
         """Prepares the work folder for what the block makes; afterwards the folder is whole, resumable, or as it was.
 
         Bad input (a UserError) that comes up before anything was finished leaves the folder as it was. After a crash,
-        a kill or an obstruction everything is kept, and the next run continues.
+        a kill or a ResumableError everything is kept, and the next run continues.
         """
         existed = files.exists(self.output)
         self._begin()
         try:
             yield
-        except Obstructed:
+        except ResumableError:
             raise
         except UserError:
             self._abandon(existed)
@@ -152,13 +152,13 @@ class StoreWriter(OutputFolder):
             files.put(files.join(self.output, TOKENIZER_FOLDER, name), files.read(files.join(tokenizer, name)))
         write_record(self.output, self.record)
 
-    def shard(self, number: int, stamp: str) -> Shard | None:
-        """Shard `number` if it is there, was written under this stamp, and every row is as it was written."""
-        return finished_shard(self.output, number, self.kind, stamp)
+    def shard(self, number: int, settings_digest: str) -> Shard | None:
+        """Shard `number` if it is there, was written with these settings, and every row is as it was written."""
+        return finished_shard(self.output, number, self.kind, settings_digest)
 
-    def write(self, number: int, rows: pa.Table, stamp: str) -> Shard:
+    def write(self, number: int, rows: pa.Table, settings_digest: str) -> Shard:
         """Writes shard `number`, whole or not at all; why it could not be made before is forgotten."""
-        shard = write_shard(self.output, number, rows, stamp)
+        shard = write_shard(self.output, number, rows, settings_digest)
         files.remove(self._reject(number))
         return shard
 

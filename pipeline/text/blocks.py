@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.text.documents import Rejected
+from pipeline.text.documents import UnusableDocument
 from pipeline.text.tokenizer import TextEncoder, chunks
 
-BLOCK = 160
+BLOCK_TOKENS = 160  # of a block, unless another length is asked for
 WHITE_SPACE = "every run of white space is one space, and there is none at either end"
 LAST_BLOCK = "kept if it is at least half as long as the others, or the only one"
 AT_ONCE = 1 << 20  # characters that are encoded together
@@ -26,7 +26,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Ended:
+class TextEnd:
     """A text has no more blocks: how many tokens it had, and what is wrong with it, if it cannot be used."""
 
     text: int
@@ -35,12 +35,13 @@ class Ended:
     problem: str | None
 
 
-def cut_texts(texts: Iterable[Iterable[str]], encoder: TextEncoder, block: int) -> Iterator[Block | Ended]:
+def cut_texts(texts: Iterable[Iterable[str]], encoder: TextEncoder, block: int) -> Iterator[Block | TextEnd]:
     """Texts, each given in pieces of any size, as blocks of `block` tokens that do not overlap, and their ends.
 
-    White space is normalised before anything is tokenised (see `WHITE_SPACE`), because line breaks alone would tell
-    generated text from real. The last block of a text may be shorter (see `LAST_BLOCK`). A text whose pieces raise
-    Rejected, or that is empty, ends with a problem; the next ones are not harmed. Memory does not grow with a text.
+    White space is normalised before anything is tokenised (see `WHITE_SPACE`), because line breaks alone would give
+    generated text away. The last block of a text may be shorter (see `LAST_BLOCK`). A text whose pieces raise
+    UnusableDocument, or that is empty, ends with a problem; the next ones are not harmed. Memory does not grow with
+    a text.
     """
     held, tokens, read, known = np.empty(0, np.int32), 0, 0, False
     for number, ids, characters, problem in _encoded(texts, encoder):
@@ -59,7 +60,7 @@ def cut_texts(texts: Iterable[Iterable[str]], encoder: TextEncoder, block: int) 
             read = 0
         if problem is None and not tokens:
             problem = "no character that the tokenizer knows" if known else "no text"
-        yield Ended(number, tokens, read, problem)
+        yield TextEnd(number, tokens, read, problem)
         held, tokens, read, known = np.empty(0, np.int32), 0, 0, False
 
 
@@ -108,7 +109,7 @@ def _chunked(texts: Iterable[Iterable[str]], cut: bool) -> Iterator[tuple[int, s
             for chunk in chunks(one_spaced(pieces), cut):
                 for start in range(0, len(chunk), LONGEST):
                     yield number, _checked(chunk[start : start + LONGEST]), None
-        except Rejected as error:
+        except UnusableDocument as error:
             problem = f"{error.reason}, at {error.offset}"
         yield number, None, problem
 
@@ -117,5 +118,5 @@ def _checked(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise Rejected("no text in UTF-8 (a lone surrogate)", error.start) from None
+        raise UnusableDocument("no text in UTF-8 (a lone surrogate)", error.start) from None
     return text

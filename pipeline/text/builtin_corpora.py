@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.hashing import mix
+from pipeline.runtime.randomness import mix
 
 SPLITS = {"train": range(8), "valid": range(8, 9), "test": range(9, 10)}  # tenths of the population
 ALPHABET = "0123456789+=\n"

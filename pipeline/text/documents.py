@@ -27,14 +27,14 @@ EXTENSIONS = {
     ".ndjson": "jsonl",
     ".parquet": "parquet",
 }
-BLOCK = 1 << 20
+READ_BYTES = 1 << 20  # of a file at once
 BYTE_ORDER_MARK = "\ufeff"
 T = TypeVar("T")
 # A title stands alone between blank lines; ` = = Section = = ` is not one.
 TITLE = re.compile(r"^ = (?!=).*(?<!=) = $")
 
 
-class Rejected(Exception):
+class UnusableDocument(Exception):
     """A document that cannot be used, and the byte (in Parquet and data sets: the row) where that shows."""
 
     def __init__(self, reason: str, offset: int):
@@ -56,7 +56,7 @@ class Source:
 
 
 def read_documents(source: Source) -> Iterator[Iterable[str]]:
-    """The documents of one input file. Iterating over one may raise Rejected; the next ones are not harmed."""
+    """The documents of one input file. Iterating over one may raise UnusableDocument; the next ones are not harmed."""
     for document in _guarded(_READERS[source.format](source), source.url):
         yield _guarded(document, source.url)
 
@@ -81,7 +81,7 @@ def _decode_stream(source: Source) -> Iterator[str]:
     position = 0
     with files.open_stream(source.url) as stream:
         while True:
-            block = stream.read(BLOCK)
+            block = stream.read(READ_BYTES)
             held = len(decoder.getstate()[0])
             try:
                 text = decoder.decode(block, final=not block)
@@ -90,15 +90,15 @@ def _decode_stream(source: Source) -> Iterator[str]:
             if source.encoding != "utf-8":
                 text = _usable(text, position - held)
             elif "\0" in text:
-                raise Rejected("NUL byte", position - held + len(text[: text.index("\0")].encode()))
+                raise UnusableDocument("NUL byte", position - held + len(text[: text.index("\0")].encode()))
             yield _without_mark(text) if position == 0 else text
             position += len(block)
             if not block:
                 return
 
 
-def _badly_encoded(source: Source, offset: int) -> Rejected:
-    return Rejected(f"invalid {source.encoding.upper()} (see --encoding)", offset)
+def _badly_encoded(source: Source, offset: int) -> UnusableDocument:
+    return UnusableDocument(f"invalid {source.encoding.upper()} (see --encoding)", offset)
 
 
 def _read_jsonl(source: Source) -> Iterator[Iterable[str]]:
@@ -112,15 +112,17 @@ def _read_jsonl(source: Source) -> Iterator[Iterable[str]]:
 
 def _json_text(line: bytes, source: Source, position: int) -> Iterator[str]:
     if 0 in line:
-        raise Rejected("NUL byte", position + line.index(0))
+        raise UnusableDocument("NUL byte", position + line.index(0))
     try:
         row = json.loads(_decode(line, source, position))
     except (ValueError, RecursionError):
-        raise Rejected("not JSON", position) from None
+        raise UnusableDocument("not JSON", position) from None
     text = row.get(source.text_field, 0) if isinstance(row, dict) else 0
     if not isinstance(text, str | None):
         fields = ", ".join(list(row)[:20]) if isinstance(row, dict) else type(row).__name__
-        raise Rejected(f"no text in field {source.text_field!r} (it has: {fields[:200]}; see --text_field)", position)
+        raise UnusableDocument(
+            f"no text in field {source.text_field!r} (it has: {fields[:200]}; see --text_field)", position
+        )
     yield _usable(text or "", position)
 
 
@@ -135,11 +137,11 @@ def _decode(data: bytes, source: Source, position: int) -> str:
 def _usable(text: str, position: int) -> str:
     """A text from inside a row; JSON escapes can spell what UTF-8 cannot."""
     if "\0" in text:
-        raise Rejected("NUL byte", position)
+        raise UnusableDocument("NUL byte", position)
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Rejected("invalid UTF-8 (a lone surrogate)", position) from None
+        raise UnusableDocument("invalid UTF-8 (a lone surrogate)", position) from None
     return text
 
 
@@ -160,7 +162,7 @@ def _row_text(data: bytes, row: int) -> Iterator[str]:
     try:
         yield _usable(data.decode(), row)
     except UnicodeDecodeError:
-        raise Rejected("invalid UTF-8", row) from None
+        raise UnusableDocument("invalid UTF-8", row) from None
 
 
 def _read_wikitext(source: Source) -> Iterator[Iterable[str]]:
@@ -209,7 +211,7 @@ def _joined(article: list[tuple[int, bytes]], source: Source) -> Iterator[str]:
     position = article[0][0]
     data = b"".join(line for _, line in article)
     if 0 in data:
-        raise Rejected("NUL byte", position + data.index(0))
+        raise UnusableDocument("NUL byte", position + data.index(0))
     yield _decode(data, source, position)
 
 
@@ -224,7 +226,7 @@ def _read_dataset(source: Source) -> Iterator[Iterable[str]]:
 
 def _dataset_text(text: Any, row: int, text_field: str) -> Iterator[str]:
     if not isinstance(text, str | None):
-        raise Rejected(f"no text in column {text_field!r} (see --text_field)", row)
+        raise UnusableDocument(f"no text in column {text_field!r} (see --text_field)", row)
     yield _usable(text or "", row)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.runtime.errors import UserError
-from pipeline.text.documents import Rejected, Source, read_documents
+from pipeline.text.documents import Source, UnusableDocument, read_documents
 
 DIGEST_BYTES = 16
 BUCKETS = 16
@@ -63,7 +63,7 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
-NOTHING = _digest(b"")  # of a file without a usable document
+NO_TEXT_DIGEST = _digest(b"")  # of a file without a usable document
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def survey_file(source: Source) -> Survey:
                 blank = blank and not piece.strip()
                 digest.update(piece.encode())
                 length += len(piece)
-        except Rejected as error:
+        except UnusableDocument as error:
             rejected += 1
             if rejected <= MOST_LISTED:
                 rejects.append(Reject(source.url, number, error.offset, error.reason))
@@ -123,7 +123,7 @@ def _unchanged(pieces: Iterable[str], expected: bytes, source: Source) -> Iterat
         for piece in pieces:
             digest.update(piece.encode())
             yield piece
-    except Rejected:
+    except UnusableDocument:
         raise _changed(source) from None
     if digest.digest() != expected:
         raise _changed(source)

@@ -1,6 +1,5 @@
 """Tokenizers: loading one from wherever it is, training one, saving one with a store, and saying which it is."""
 
-import hashlib
 import itertools
 import json
 import re
@@ -12,6 +11,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pipeline.runtime import files
+from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.stores.shards import TOKENIZER_FILES, TOKENIZER_FOLDER
 
@@ -55,13 +55,13 @@ class TextEncoder:
     def digest(self) -> str:
         """Of what the ids mean: every piece with its id, and the EOS id. Stores and models must agree on it."""
         pieces = sorted((id, piece) for piece, id in self.backend.get_vocab(with_added_tokens=True).items())
-        return hashlib.sha256(json.dumps([pieces, self.eos_token_id]).encode()).hexdigest()
+        return digest_of([pieces, self.eos_token_id])
 
     @cached_property
     def encoding_digest(self) -> str:
         """Of everything that decides which ids a text gets: merges, normaliser and pre-tokeniser too."""
         content = json.loads(self.backend.to_str()) | {"truncation": None, "padding": None}
-        return hashlib.sha256(json.dumps([content, self.eos_token], sort_keys=True).encode()).hexdigest()
+        return digest_of([content, self.eos_token])
 
     @cached_property
     def cuts_exactly(self) -> bool:

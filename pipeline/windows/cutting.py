@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.runtime.hashing import U64, mix
+from pipeline.runtime.randomness import U64, mix
 
 ORDERS = 1 << 64  # how many places there are in the shuffled order of all windows
 

@@ -14,12 +14,13 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton
 
+from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import note
-from pipeline.stores.shards import Shard, fingerprint
+from pipeline.stores.shards import Shard
 from pipeline.text.documents import Source
 from pipeline.text.survey import (
-    NOTHING,
+    NO_TEXT_DIGEST,
     Reject,
     Repeats,
     Survey,
@@ -41,7 +42,7 @@ WRITERS = 2
 
 
 @dataclass(frozen=True)
-class Reading:
+class SurveySummary:
     """What the survey of all files came to."""
 
     inputs: list[dict[str, Any]]
@@ -52,7 +53,7 @@ class Reading:
     characters: int
 
     @property
-    def contents(self) -> list[str]:
+    def text_digests(self) -> list[str]:
         """Digests of all files' documents: what the text is, whatever the files are called."""
         return sorted(str(entry["digest"]) for entry in self.inputs)
 
@@ -66,7 +67,7 @@ class ShardPlan:
     shards: int
     orders: int
     counts: dict[str, int]
-    stamp: str
+    settings_digest: str
 
 
 class MakeWindows(beam.PTransform):
@@ -80,7 +81,7 @@ class MakeWindows(beam.PTransform):
         job = self.job
         groups = begin | "Files" >> beam.Create(group_files(self.sources))
         surveys = groups | "Spread files" >> beam.Reshuffle() | "Survey" >> beam.Map(survey_group, job)
-        reading = (
+        surveyed = (
             surveys
             | "Summarise" >> beam.MapTuple(summarise)
             | "All files" >> beam.combiners.ToList()
@@ -95,12 +96,12 @@ class MakeWindows(beam.PTransform):
         cuts = (
             {"surveys": surveys, "repeats": repeats}
             | "Files and their repeats" >> beam.CoGroupByKey()
-            | "Tokenise" >> beam.Map(tokenise_group, job, AsSingleton(reading | "Checked" >> beam.Map(truth)))
+            | "Tokenise" >> beam.Map(tokenise_group, job, AsSingleton(surveyed | "Checked" >> beam.Map(truth)))
         )
         plan = (
             cuts
             | "All parts" >> beam.combiners.ToList()
-            | "Plan shards" >> beam.Map(plan_shards, job, AsSingleton(reading))
+            | "Plan shards" >> beam.Map(plan_shards, job, AsSingleton(surveyed))
         )
         shards = (
             plan
@@ -111,7 +112,7 @@ class MakeWindows(beam.PTransform):
         return (
             shards
             | "All shards" >> beam.combiners.ToList()
-            | "Finish" >> beam.Map(finish, job, AsSingleton(reading), AsSingleton(plan))
+            | "Finish" >> beam.Map(finish, job, AsSingleton(surveyed), AsSingleton(plan))
         )
 
 
@@ -137,8 +138,8 @@ def survey_group(group: tuple[int, list[Source]], job: WindowsJob) -> tuple[int,
     return number, surveys
 
 
-def summarise(number: int, surveys: list[Survey]) -> Reading:
-    return Reading(
+def summarise(number: int, surveys: list[Survey]) -> SurveySummary:
+    return SurveySummary(
         [survey.as_input for survey in surveys],
         [reject for survey in surveys for reject in survey.rejects],
         sum(survey.documents for survey in surveys),
@@ -148,17 +149,17 @@ def summarise(number: int, surveys: list[Survey]) -> Reading:
     )
 
 
-def check(readings: list[Reading], job: WindowsJob) -> Reading:
-    """The readings of all groups as one; raises where too many documents cannot be used."""
-    whole = Reading(
-        sorted((entry for reading in readings for entry in reading.inputs), key=lambda entry: str(entry["file"])),
-        sorted((reject for reading in readings for reject in reading.rejects), key=lambda r: (r.file, r.document)),
-        sum(reading.documents for reading in readings),
-        sum(reading.rejected for reading in readings),
-        sum(reading.empty for reading in readings),
-        sum(reading.characters for reading in readings),
+def check(summaries: list[SurveySummary], job: WindowsJob) -> SurveySummary:
+    """The summaries of all groups as one; raises where too many documents cannot be used."""
+    whole = SurveySummary(
+        sorted((entry for summary in summaries for entry in summary.inputs), key=lambda entry: str(entry["file"])),
+        sorted((reject for summary in summaries for reject in summary.rejects), key=lambda r: (r.file, r.document)),
+        sum(summary.documents for summary in summaries),
+        sum(summary.rejected for summary in summaries),
+        sum(summary.empty for summary in summaries),
+        sum(summary.characters for summary in summaries),
     )
-    if job.inputs is not None and whole.contents != job.inputs:
+    if job.text_digests is not None and whole.text_digests != job.text_digests:
         raise UserError(
             f"--output {job.settings.output}: the text has changed since this store was made, so its missing shards "
             f"cannot be made again: bring back the old text, or make a new store with --overwrite"
@@ -179,7 +180,7 @@ def repeats_of_bucket(bucket: int, found: Iterable[Any]) -> Iterator[tuple[int, 
     return find_repeats(found)
 
 
-def plan_shards(groups: list[TokenisedGroup], job: WindowsJob, reading: Reading) -> ShardPlan:
+def plan_shards(groups: list[TokenisedGroup], job: WindowsJob, summary: SurveySummary) -> ShardPlan:
     """Chooses the number of shards, and with a limit the last window's place in the shuffled order.
 
     From here on nothing can be wrong with the input: the output folder becomes this run's.
@@ -203,18 +204,18 @@ def plan_shards(groups: list[TokenisedGroup], job: WindowsJob, reading: Reading)
         least = kept * row_bytes // MOST_SHARD_BYTES + 1
         raise UserError(f"--shards {shards}: too few for {kept} windows: at least {least}")
     counts = {
-        "documents": reading.documents,
-        "rejected": reading.rejected,
-        "empty": reading.empty,
+        "documents": summary.documents,
+        "rejected": summary.rejected,
+        "empty": summary.empty,
         "repeated": sum(group.repeated for group in groups),
         "tokens": sum(group.tokens for group in groups),
         "windows": windows,
     }
-    contents = [digest for digest in reading.contents if digest != NOTHING]
+    text_digests = [digest for digest in summary.text_digests if digest != NO_TEXT_DIGEST]
     note(job.writer.work, "shards", 0, shards)
-    stamp = fingerprint(job.rows_depend_on | {"inputs": contents, "shards": shards})
+    settings_digest = digest_of(job.rows_depend_on | {"inputs": text_digests, "shards": shards})
     job.writer.claim(job.tokenizer_folder)
-    return ShardPlan(parts, kept, shards, orders, counts, stamp)
+    return ShardPlan(parts, kept, shards, orders, counts, settings_digest)
 
 
 def shard_runs(plan: ShardPlan) -> Iterable[tuple[int, int]]:
@@ -229,7 +230,7 @@ def shard_runs(plan: ShardPlan) -> Iterable[tuple[int, int]]:
 
 def write_shards(run: tuple[int, int], job: WindowsJob, plan: ShardPlan) -> list[Shard]:
     """Writes a run of shards, except those that an earlier run wrote."""
-    done = {number: job.writer.shard(number, plan.stamp) for number in range(*run)}
+    done = {number: job.writer.shard(number, plan.settings_digest) for number in range(*run)}
     missing = [number for number, shard in done.items() if shard is None]
     if missing:
         starts = [shard_start(number, plan.shards, plan.orders) for number in range(missing[0], missing[-1] + 2)]
@@ -239,22 +240,22 @@ def write_shards(run: tuple[int, int], job: WindowsJob, plan: ShardPlan) -> list
 
         def put(number: int) -> Shard:
             first, end = edges[number - missing[0] :][:2]
-            return job.writer.write(number, rows[first:end], plan.stamp)
+            return job.writer.write(number, rows[first:end], plan.settings_digest)
 
         with ThreadPoolExecutor(WRITERS) as pool:  # compressing, hashing and waiting for the disk need no interpreter
             done |= dict(zip(missing, pool.map(put, missing), strict=True))
     return [shard for shard in done.values() if shard is not None]
 
 
-def finish(shards: list[Shard], job: WindowsJob, reading: Reading, plan: ShardPlan) -> str:
+def finish(shards: list[Shard], job: WindowsJob, summary: SurveySummary, plan: ShardPlan) -> str:
     """Writes the list of rejects, then the manifest, and removes the parts."""
-    job.writer.list_rejects(map(asdict, reading.rejects))
+    job.writer.list_rejects(map(asdict, summary.rejects))
     manifest = job.writer.finish(
         shards,
         tokenizer=job.tokenizer,
         parent=None,
         seed=job.settings.seed,
         counts=plan.counts,
-        inputs=reading.inputs,
+        inputs=summary.inputs,
     )
     return manifest.digest

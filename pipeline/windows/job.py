@@ -11,7 +11,7 @@ from pipeline.windows.settings import WindowsSettings
 class WindowsJob:
     """What every worker knows: the settings, the store, and the tokenizer.
 
-    `inputs` are the digests that the files must have if a damaged store is made whole, None for a new store.
+    `text_digests` are those that the files must have if a damaged store is made whole, None for a new store.
     """
 
     settings: WindowsSettings
@@ -19,7 +19,7 @@ class WindowsJob:
     cut_documents: bool
     tokenizer: dict[str, Any]
     tokenizer_folder: str
-    inputs: list[str] | None
+    text_digests: list[str] | None
 
     @property
     def corpus(self) -> str:

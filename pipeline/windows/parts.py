@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 import schemas
 from pipeline.runtime import files
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.hashing import U64
+from pipeline.runtime.errors import ResumableError
+from pipeline.runtime.randomness import U64
 from pipeline.windows.cutting import Windows, shuffled_order, window_ids
 
 PART_ROWS = 1 << 16
@@ -98,7 +98,7 @@ def _read(part: Part, **options: Any) -> pa.Table:
         )
     except (OSError, pa.ArrowException) as error:
         files.remove(part.url)
-        raise UserError(f"{part.url}: damaged and removed ({error}): run the same command again") from None
+        raise ResumableError(f"{part.url}: damaged and removed ({error})", "run the same command again") from None
 
 
 def orders_in(part: Part) -> U64:

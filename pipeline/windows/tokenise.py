@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 from pipeline.runtime import files
+from pipeline.runtime.digests import digest_of
 from pipeline.runtime.progress import note
-from pipeline.stores.shards import fingerprint
 from pipeline.text.survey import Repeats, Survey, read_again
 from pipeline.text.tokenizer import TextEncoder, chunks, load_tokenizer
 from pipeline.windows.cutting import cut_windows, document_name
@@ -41,7 +41,7 @@ def tokenise(number: int, surveys: list[Survey], found: Iterable[Repeats], job: 
         [survey.digest for survey in surveys],
         [sorted(file.items()) for file in occurrences],
     ]
-    folder = files.join(job.writer.work, "parts", fingerprint({"depends": depends})[:32])
+    folder = files.join(job.writer.work, "parts", digest_of({"depends": depends})[:32])
     done = files.join(folder, "done.json")
     if files.is_file(done):
         saved = json.loads(files.read(done))
@@ -74,7 +74,7 @@ def tokenise(number: int, surveys: list[Survey], found: Iterable[Repeats], job: 
 
 @lru_cache(maxsize=1)
 def encoder_of(folder: str, encoding: str) -> TextEncoder:
-    """A run's tokenizer, loaded once a process; `encoding` tells two of them in one folder apart."""
+    """A run's tokenizer, loaded once a process; `encoding` distinguishes two of them in one folder."""
     return load_tokenizer(folder)
 
 

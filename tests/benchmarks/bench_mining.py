@@ -181,7 +181,7 @@ def measure_memory(scratch: Path) -> None:
 
 def mine_and_print_memory(flags: list[str]) -> None:
     silently(mine_negatives.main, flags)
-    # Of this process alone: getrusage would tell what its parent, which holds an engine, once had.
+    # Of this process alone: getrusage would count what its parent, which holds an engine, once had.
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     print(f"{int(peak.split()[1]) / 1e3:,.0f}")
 

@@ -135,7 +135,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_shown(results, tmp_path):
         "by-position/bounds.json: broken JSON",
         "densities/analysis.json: not what its job writes (['rows'] 3 is not of type 'array')",
         "samples/samples.parquet: cannot be read",
-        "store/manifest.json: its checksum is wrong: run pipeline/verify_store.py",
+        "store/manifest.json: it has changed since it was written: run pipeline/verify_store.py",
     ):
         assert words in page.text
         assert words in done.stdout

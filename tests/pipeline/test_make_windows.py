@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 
 from pipeline import make_windows, verify_store
 from pipeline.runtime import files
-from pipeline.runtime.errors import UserError
+from pipeline.runtime.errors import ResumableError, UserError
 from pipeline.stores import writer
 from pipeline.stores.manifest import Record, read_manifest
 from pipeline.stores.reader import Store
@@ -339,6 +339,40 @@ def test_damaged_parts_of_a_killed_run_are_made_again(windows, texts, monkeypatc
             with pytest.raises(UserError, match=r"damaged and removed .* run the same command again"):
                 windows(texts / "*", output=damage)
         assert shard_bytes(windows(texts / "*", output=damage)) == shard_bytes(windows(texts / "*", output="whole"))
+
+
+@pytest.mark.parametrize("moment", ["before the folder is claimed", "after it"])
+def test_a_damaged_part_costs_no_other(windows, texts, monkeypatch, moment):
+    """The run that finds it keeps the other files' parts; the same command tokenises the one file again."""
+    flags = "--limit 1000" if moment.startswith("before") else ""  # a limit is found in the parts themselves
+    whole = windows(texts / "*.txt", output="whole", flags=flags)
+    monkeypatch.setattr(windows_graph, "GROUP_BYTES", 1)
+    tokenised = Counter()
+    cut = tokenise.cut_windows
+
+    def counted(*arguments):
+        tokenised["files"] += 1
+        return cut(*arguments)
+
+    def broken(*arguments):
+        raise RuntimeError("power cut")
+
+    monkeypatch.setattr(tokenise, "cut_windows", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreWriter, "claim", broken)
+        with pytest.raises(RuntimeError, match="power cut"):
+            windows(texts / "*.txt", flags=flags)
+    first, *others = sorted(Path(windows.folder, "store", ".work", "parts").rglob("*.parquet"))
+    assert tokenised["files"] == 1 + len(others) == 4
+    data = bytearray(first.read_bytes())
+    data[len(data) // 2] ^= 1
+    first.write_bytes(data)
+    with pytest.raises(ResumableError, match=r"damaged and removed .*: run the same command again$"):
+        windows(texts / "*.txt", flags=flags)
+    assert not first.exists()
+    assert all(part.exists() for part in others)
+    assert shard_bytes(windows(texts / "*.txt", flags=flags)) == shard_bytes(whole)
+    assert tokenised["files"] == 5
 
 
 @pytest.mark.slow

@@ -348,7 +348,7 @@ def test_shards_without_windows_are_shards_without_negatives(generator, tmp_path
 
 
 def test_windows_that_share_their_samples_stop_the_run(tmp_path, generator, monkeypatch):
-    """The known disaster, made by hand: one seed for all windows, and contexts that do not tell them apart."""
+    """The known disaster, made by hand: one seed for all windows, and contexts that do not distinguish them."""
     long = tmp_path / "long"
     flags = f"--input builtin:sums:lines=200 --split train --shards 4 --window 26 --stride 13 --output {long}"
     make_windows.main(flags.split())
@@ -398,7 +398,7 @@ def test_a_place_that_cannot_be_written_is_named(windows, generator, small_disk)
     assert ended.stderr.count("\n") == 1
 
 
-def test_a_second_run_on_the_same_store_is_told_who_holds_it(windows, generator, tmp_path):
+def test_a_second_run_on_the_same_store_is_refused_with_its_holders_name(windows, generator, tmp_path):
     output = tmp_path / "store"
     with writing(str(output)), pytest.raises(UserError, match=rf"store: process {os.getpid()} on .* is writing it"):
         mine(windows, generator, output)

@@ -210,7 +210,7 @@ def test_an_installation_that_was_killed_begins_again(clone, served):
     assert set(installed(clone)) > {"deepspeed", "apache-beam", "residual-ebm"}
 
 
-def test_a_machine_with_a_gpu_gets_the_other_builds_unless_told_otherwise(clone, served, tmp_path):
+def test_a_machine_with_a_gpu_gets_the_other_builds_unless_asked_otherwise(clone, served, tmp_path):
     """A stand-in for nvidia-smi: there is no GPU here."""
     tool = tmp_path / "bin/nvidia-smi"
     tool.parent.mkdir()

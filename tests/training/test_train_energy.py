@@ -89,7 +89,7 @@ def test_the_losses_are_those_of_a_plain_loop(negatives, undisturbed):
 
 
 @torch.no_grad()
-def test_the_folder_tells_real_from_generated_as_well_as_it_says(negatives, undisturbed):
+def test_the_folder_distinguishes_real_from_generated_as_well_as_it_says(negatives, undisturbed):
     model = AutoModel.from_pretrained(undisturbed).eval()
     rows = negatives.valid.take(range(200))
     found = model(windows_of(rows).flatten(0, 1)).view(200, 4)

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from training.data.order import BLOCK, SPAN, Numbers, rows_at
+from training.data.order import BLOCKS_PER_SPAN, ROWS_PER_BLOCK, Numbers, rows_at
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -44,7 +44,7 @@ class Loader:
     def batches(self, start: int, stop: int) -> Iterator[pa.Table]:
         """This rank's rows of steps start, …, stop - 1: many are read at once, the next ones in the background."""
         share = self.batch_size // self.ranks
-        at_once = max(1, BLOCK * SPAN // self.batch_size)
+        at_once = max(1, ROWS_PER_BLOCK * BLOCKS_PER_SPAN // self.batch_size)
 
         def read(first: int) -> pa.Table:
             steps = range(first, min(first + at_once, stop))

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from pipeline.runtime.hashing import mix
+from pipeline.runtime.randomness import mix
 from pipeline.text.tokenizer import TextEncoder
 from schemas.division import LEFT_TO_RIGHT, RIGHT_TO_LEFT, divide, join
 

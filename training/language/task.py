@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from pipeline.runtime.hashing import mix
+from pipeline.runtime.randomness import mix
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import TextEncoder
 from schemas.division import RIGHT_TO_LEFT

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from pipeline.runtime import files
-from pipeline.runtime.errors import Obstructed
+from pipeline.runtime.errors import ResumableError
 
 CHECKPOINTS = "checkpoints"
 MARK = "whole.json"
@@ -87,7 +87,7 @@ def as_universal(output: str, mark: Mark) -> str:
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
         reason = (ended.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise Obstructed(f"{source}: DeepSpeed could not convert it for another number of ranks ({reason})")
+        raise ResumableError(f"{source}: DeepSpeed could not convert it for another number of ranks ({reason})")
     return os.path.basename(target)
 
 

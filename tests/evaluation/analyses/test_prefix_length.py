@@ -38,7 +38,7 @@ def test_a_line_for_each_model_a_point_for_each_length(scored, tmp_path):
     assert result["warnings"] == []
 
 
-def test_models_of_one_kind_are_told_apart_by_their_paths(scored, models, tmp_path):
+def test_models_of_one_kind_are_distinguished_by_their_paths(scored, models, tmp_path):
     assert prefix_length.main(["--energies", *scored[1:], "--output", str(tmp_path / "out")]) == 0
     result = json.loads((tmp_path / "out/analysis.json").read_text())
     assert {row["energy"] for row in result["rows"]} == {f"bit, {models[kind]}" for kind in ("bit-nano", "other")}

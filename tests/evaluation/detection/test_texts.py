@@ -7,7 +7,7 @@ import pytest
 
 from evaluation.detection.texts import find_texts, read_texts, whole_texts
 from pipeline.runtime.errors import UserError
-from pipeline.text.documents import Rejected, read_documents
+from pipeline.text.documents import UnusableDocument, read_documents
 
 LINES = [
     b'{"id": "first", "text": "one"}',
@@ -31,7 +31,7 @@ def source_of(path: Path):
 def outcome(pieces) -> tuple[str, int] | str:
     try:
         return "".join(pieces)
-    except Rejected as error:
+    except UnusableDocument as error:
         return error.reason, error.offset
 
 

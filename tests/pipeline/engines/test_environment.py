@@ -1,4 +1,4 @@
-"""What engines are told before they start, and that vLLM samples where there is no compiler."""
+"""What engines find in their environment when they start, and that vLLM samples where there is no compiler."""
 
 import os
 import shutil

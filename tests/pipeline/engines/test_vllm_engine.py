@@ -159,7 +159,7 @@ def test_heads_of_a_size_that_vllm_has_not_on_cpu_are_named(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_vllm_has_against_a_model_is_told_and_the_process_can_go_on(generator, tmp_path):
+def test_what_vllm_has_against_a_model_is_said_and_the_process_can_go_on(generator, tmp_path):
     path = save_model(tmp_path)
     config = json.loads(Path(path, "config.json").read_text())
     Path(path, "config.json").write_text(json.dumps(config | {"activation_function": "no such thing"}))

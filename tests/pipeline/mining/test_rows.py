@@ -8,7 +8,7 @@ from pipeline.engines.sampling import Completions, Sampling, request_seed
 from pipeline.mining.job import MiningJob, StoreJob, Unit, drawn_length
 from pipeline.mining.rows import SKETCH, Sketch, count, list_hashes, mine
 from pipeline.mining.settings import MiningSettings
-from pipeline.runtime.hashing import mix
+from pipeline.runtime.randomness import mix
 from pipeline.stores.manifest import Record
 from pipeline.stores.writer import StoreWriter
 from schemas.division import divide

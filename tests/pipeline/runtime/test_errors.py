@@ -10,7 +10,7 @@ from pipeline.mining.job import MiningJob, StoreJob
 from pipeline.mining.rows import Sketch
 from pipeline.mining.settings import MiningSettings
 from pipeline.runtime.beam import beam_options, run
-from pipeline.runtime.errors import Obstructed, UserError, user_error_in
+from pipeline.runtime.errors import ResumableError, UserError, user_error_in
 from pipeline.stores.manifest import Record
 from pipeline.stores.writer import StoreWriter
 
@@ -32,10 +32,10 @@ def test_every_kind_of_user_error_is_recognised_wherever_it_was_raised(workers):
     ("text", "kind", "line"),
     [
         ("pipeline.runtime.errors.UserError: --a 1: at least 2 [while running 'x']", UserError, "--a 1: at least 2"),
-        ("in f\npipeline.runtime.errors.Obstructed: full: mend that\n\nmore", Obstructed, "full: mend that"),
+        ("in f\npipeline.runtime.errors.ResumableError: full: mend that\n\nmore", ResumableError, "full: mend that"),
         (
             "OSError: [Errno 28] No space left on device: 'x'",
-            Obstructed,
+            ResumableError,
             "[Errno 28] No space left on device: 'x': mend",
         ),
         ("xpipeline.runtime.errors.UserError: no", None, ""),

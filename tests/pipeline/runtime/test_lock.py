@@ -21,7 +21,7 @@ with lock.writing(sys.argv[1]):
 """
 
 
-def test_a_second_writer_is_told_who_the_first_is_and_a_killed_one_blocks_nobody(tmp_path):
+def test_a_second_writers_error_names_the_first_and_a_killed_one_blocks_nobody(tmp_path):
     store = str(tmp_path / "store")
     holder = subprocess.Popen([sys.executable, "-c", HOLD, store], stdout=subprocess.PIPE)
     assert holder.stdout.readline() == b"held\n"
@@ -65,7 +65,7 @@ def test_of_two_who_take_a_lease_at_once_one_gives_way(monkeypatch):
         put(target, json.dumps({"token": "other", "holder": "process 1 on another", "until": time.time() + 9}).encode())
 
     monkeypatch.setattr(lock.files, "put", overtaken)
-    told = pytest.raises(UserError, match="process 1 on another began to write it at the same time")
-    with told, writing("memory://bucket/store"):
+    refused = pytest.raises(UserError, match="process 1 on another began to write it at the same time")
+    with refused, writing("memory://bucket/store"):
         pytest.fail("both hold it")
     assert files.is_file(url)

@@ -15,7 +15,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.stores import shards as shards_module
 from pipeline.stores.manifest import Manifest, read_manifest, write_manifest
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import content_digest, finished_shard, write_shard
+from pipeline.stores.shards import digest_of_rows, finished_shard, write_shard
 
 ROWS = (500, 0, 1300, 1)
 
@@ -115,7 +115,7 @@ def test_a_manifest_that_was_tampered_with_is_refused(path):
     content = json.loads(Path(path, "manifest.json").read_text())
     content["seed"] = 1
     Path(path, "manifest.json").write_text(json.dumps(content))
-    with pytest.raises(UserError, match="its checksum is wrong"):
+    with pytest.raises(UserError, match="it has changed since it was written"):
         Store(path)
 
 
@@ -142,14 +142,14 @@ def test_the_same_rows_give_the_same_bytes_and_other_rows_another_digest(tmp_pat
     chunked = pa.concat_tables([table[:7], table[7:]])
     first, second = write_shard(str(tmp_path / "a"), 0, table, "s"), write_shard(str(tmp_path / "b"), 0, chunked, "s")
     assert first == second
-    assert content_digest(table[:299]) != content_digest(table)
+    assert digest_of_rows(table[:299]) != digest_of_rows(table)
     swapped = table.set_column(
         5, schemas.WINDOWS.field("tokens"), table["tokens"].take(pa.array([1, 0, *range(2, 300)]))
     )
-    assert content_digest(swapped) != content_digest(table)
+    assert digest_of_rows(swapped) != digest_of_rows(table)
 
 
-def test_the_content_digest_sees_nulls_lists_and_nothing_of_the_encoding(tmp_path):
+def test_the_digest_of_rows_sees_nulls_lists_and_nothing_of_the_encoding(tmp_path):
     def negatives(log_p, tokens):
         row = {"window_id": "w", "corpus": "c", "split": "s", "tokens": [1, 2], "direction": "left_to_right"}
         row |= {"context_length": 1, "positive_log_p": None, "first_sample": 0, "negatives": tokens, "seed": 1}
@@ -161,9 +161,9 @@ def test_the_content_digest_sees_nulls_lists_and_nothing_of_the_encoding(tmp_pat
         negatives([0.0], [[1, 2]]),
         negatives([0.0], [[1], [2]]),
     ]
-    assert len({content_digest(table) for table in variants}) == 4
+    assert len({digest_of_rows(table) for table in variants}) == 4
     pq.write_table(variants[3], tmp_path / "x.parquet", compression="snappy", row_group_size=1, use_dictionary=True)
-    assert content_digest(pq.read_table(tmp_path / "x.parquet")) == content_digest(variants[3])
+    assert digest_of_rows(pq.read_table(tmp_path / "x.parquet")) == digest_of_rows(variants[3])
     shard = write_shard(str(tmp_path), 7, variants[0], "s")
     assert finished_shard(str(tmp_path), 7, "negatives", "s") == shard
 
@@ -184,7 +184,7 @@ def test_a_left_over_shard_counts_only_if_it_is_whole_and_of_this_run(tmp_path):
         url.write_bytes(data[:position] + bytes([data[position] ^ 1 << rng.randrange(8)]) + data[position + 1 :])
         found = finished_shard(store, 1, "windows", "settings")
         # A flip that changes no row (a statistic, padding) may pass here; the rows never differ.
-        assert found is None or (found.content == shard.content and found.digest != shard.digest)
+        assert found is None or (found.rows_digest == shard.rows_digest and found.file_digest != shard.file_digest)
     url.write_bytes(data[: len(data) // 2])
     assert finished_shard(store, 1, "windows", "settings") is None
 

@@ -12,7 +12,7 @@ import pytest
 
 import schemas
 from pipeline.runtime import files
-from pipeline.runtime.errors import Obstructed, UserError
+from pipeline.runtime.errors import ResumableError, UserError
 from pipeline.stores.manifest import Manifest, Record, read_manifest
 from pipeline.stores.reader import Store
 from pipeline.stores.writer import StoreWriter
@@ -21,7 +21,7 @@ from pipeline.text.tokenizer import character_tokenizer
 from pipeline.verify_store import verify
 
 SHARDS = 4
-STAMP = "a" * 64
+SETTINGS_DIGEST = "a" * 64
 
 
 def rows(number: int) -> pa.Table:
@@ -59,7 +59,8 @@ def make(writer: StoreWriter, tokenizer: str, shards: int = SHARDS) -> Manifest:
         with writer.making():
             writer.claim(tokenizer)
             made = [
-                writer.shard(number, STAMP) or writer.write(number, rows(number), STAMP) for number in range(shards)
+                writer.shard(number, SETTINGS_DIGEST) or writer.write(number, rows(number), SETTINGS_DIGEST)
+                for number in range(shards)
             ]
             description = character_tokenizer(ALPHABET).description
             return writer.finish(made, tokenizer=description, parent=None, seed=1, counts={"rows": 5 * shards})
@@ -151,25 +152,26 @@ def test_bad_input_harms_no_store_that_was_there(tmp_path, tokenizer):
     assert files_of(output) == before
 
 
-@pytest.mark.parametrize("error", [UserError("bad"), Obstructed("disk full"), RuntimeError("crash")])
+@pytest.mark.parametrize("error", [UserError("bad"), ResumableError("disk full"), RuntimeError("crash")])
 def test_shards_that_were_finished_are_kept_whatever_ends_the_run(tmp_path, tokenizer, error):
     output = tmp_path / "store"
     writer = writer_of(output)
     with pytest.raises(type(error)), writer.held(), writer.making():
         writer.claim(tokenizer)
-        shard = writer.write(0, rows(0), STAMP)
+        shard = writer.write(0, rows(0), SETTINGS_DIGEST)
         raise error
-    assert writer.shard(0, STAMP) == shard
+    assert writer.shard(0, SETTINGS_DIGEST) == shard
     assert writer.shard(0, "b" * 64) is None
     make(writer, tokenizer)
     assert verify(str(output)) == []
 
 
-def test_work_is_kept_over_a_crash_and_dropped_with_other_settings(tmp_path):
+@pytest.mark.parametrize("error", [ResumableError("disk full"), RuntimeError("crash")])
+def test_work_is_kept_over_a_crash_and_dropped_with_other_settings(tmp_path, error):
     writer = writer_of(tmp_path / "store")
-    with pytest.raises(RuntimeError), writer.making():
+    with pytest.raises(type(error)), writer.making():
         Path(writer.work, "part").touch()
-        raise RuntimeError
+        raise error
     with pytest.raises(RuntimeError), writer.making():
         assert Path(writer.work, "part").exists()
         raise RuntimeError
@@ -178,7 +180,7 @@ def test_work_is_kept_over_a_crash_and_dropped_with_other_settings(tmp_path):
         raise RuntimeError
 
 
-def test_a_second_writer_is_told_who_the_first_is(tmp_path):
+def test_a_second_writers_error_names_the_first(tmp_path):
     writer = writer_of(tmp_path / "store")
     with writer.held(), pytest.raises(UserError, match=f"process {os.getpid()} on .* is writing it"), writer.held():
         pytest.fail("two writers at once")
@@ -191,7 +193,7 @@ def test_a_shard_that_is_put_aside_is_listed_until_it_is_made(tmp_path, tokenize
         writer.reject_shard(3, {"error": "no"})
         ((file, content),) = writer.rejected_shards()
         assert (Path(file).name, content) == ("shard-00003.json", {"shard": "shards/00003.parquet", "error": "no"})
-        writer.write(3, rows(3), STAMP)
+        writer.write(3, rows(3), SETTINGS_DIGEST)
         assert writer.rejected_shards() == []
         raise RuntimeError
 
@@ -208,7 +210,7 @@ def test_documents_that_were_left_out_are_listed_a_line_each(tmp_path):
 def test_workers_get_the_writer_pickled(tmp_path, tokenizer):
     writer = writer_of(tmp_path / "store")
     with writer.held():
-        assert pickle.loads(pickle.dumps(writer)).write(0, rows(0), STAMP) == writer.shard(0, STAMP)
+        assert pickle.loads(pickle.dumps(writer)).write(0, rows(0), SETTINGS_DIGEST) == writer.shard(0, SETTINGS_DIGEST)
 
 
 def killed(output: Path, tokenizer: str, call: int, moment: str) -> bool:

@@ -3,15 +3,15 @@ import random
 import numpy as np
 import pytest
 
-from pipeline.text.blocks import Block, Ended, cut_texts, one_spaced
-from pipeline.text.documents import Rejected
+from pipeline.text.blocks import Block, TextEnd, cut_texts, one_spaced
+from pipeline.text.documents import UnusableDocument
 from pipeline.text.tokenizer import character_tokenizer, load_tokenizer
 from tests.helpers.commands import words
 
 LETTERS = character_tokenizer("abcdefghij ")
 
 
-def cut(texts: list[str], block: int = 160, encoder=LETTERS) -> tuple[list[list[list[int]]], list[Ended]]:
+def cut(texts: list[str], block: int = 160, encoder=LETTERS) -> tuple[list[list[list[int]]], list[TextEnd]]:
     """Every text's blocks, and their ends."""
     blocks: list[list[list[int]]] = [[] for _ in texts]
     ends = []
@@ -73,10 +73,10 @@ def test_blocks_are_those_of_the_whole_texts_tokens(tokenizer):
 def test_a_bad_text_harms_no_other_and_memory_is_not_of_the_whole_word(monkeypatch):
     def broken():
         yield "abc" * 100
-        raise Rejected("invalid UTF-8", 300)
+        raise UnusableDocument("invalid UTF-8", 300)
 
     found = list(cut_texts([["ab"], broken(), ["\ud800"], ["   \n"], ["XYZ"], ["cd"]], LETTERS, 160))
-    ends = [item for item in found if isinstance(item, Ended)]
+    ends = [item for item in found if isinstance(item, TextEnd)]
     assert [end.problem for end in ends] == [
         None,
         "invalid UTF-8, at 300",

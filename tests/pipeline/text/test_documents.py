@@ -7,7 +7,7 @@ import pytest
 import zstandard
 
 from pipeline.runtime.errors import UserError
-from pipeline.text.documents import Rejected, Source, find_sources, read_documents
+from pipeline.text.documents import Source, UnusableDocument, find_sources, read_documents
 
 ARTICLES = [
     " = Horrible Bosses = \n\n A film . \n = = Plot = = \n\n Three friends . \n = not a title = \n\n\n",
@@ -23,7 +23,7 @@ def documents(pattern, split="train", **options):
         for pieces in read_documents(source):
             try:
                 found.append("".join(pieces))
-            except Rejected as rejected:
+            except UnusableDocument as rejected:
                 found.append((rejected.reason, rejected.offset))
     return found
 

@@ -101,7 +101,7 @@ def test_the_digest_survives_transformers_and_changes_with_the_vocabulary(tokeni
     assert other.digest != load_tokenizer(tokenizer).digest
 
 
-def test_merges_that_differ_are_told_apart_where_ids_mean_the_same(tokenizer, tmp_path):
+def test_merges_that_differ_are_distinguished_where_ids_mean_the_same(tokenizer, tmp_path):
     content = json.loads(load_tokenizer(tokenizer).backend.to_str())
     content["model"]["merges"] = content["model"]["merges"][:-1]
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))

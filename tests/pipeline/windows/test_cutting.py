@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.runtime.hashing import mix
+from pipeline.runtime.randomness import mix
 from pipeline.windows.cutting import (
     ORDERS,
     Windows,

@@ -32,7 +32,7 @@ def changed_store(source: Store, folder: Path, change) -> str:
     path = folder / manifest.shards[0].file
     pq.write_table(change(pq.read_table(path)), path, write_page_checksum=True)
     content = path.read_bytes()
-    shard = replace(manifest.shards[0], bytes=len(content), digest=hashlib.sha256(content).hexdigest())
+    shard = replace(manifest.shards[0], bytes=len(content), file_digest=hashlib.sha256(content).hexdigest())
     write_manifest(str(folder), replace(manifest, shards=[shard, *manifest.shards[1:]]))
     return str(folder)
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from training.data.mixture import Mixture
-from training.data.order import BLOCK, rows_at
+from training.data.order import ROWS_PER_BLOCK, rows_at
 
 
 def test_a_mixture_numbers_the_rows_of_all_stores(negatives, backwards):
@@ -18,7 +18,7 @@ def test_a_mixture_numbers_the_rows_of_all_stores(negatives, backwards):
 
 def test_stores_are_mixed_in_proportion_from_the_first_steps_on():
     """A fifth of the rows is the second store's: so is a fifth of every stretch of the training."""
-    total = 50 * BLOCK
+    total = 50 * ROWS_PER_BLOCK
     order = rows_at(0, total, total, seed=3)
     second = order >= 0.8 * total
     shares = second.reshape(-1, 640).mean(1)

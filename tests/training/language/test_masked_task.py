@@ -26,7 +26,7 @@ def task(stores) -> MaskedModelling:
     return MaskedModelling(model, stores.train, Mixture([stores.valid]), "", encoder, {}, START, MASK)
 
 
-def test_fifteen_percent_are_to_be_told_most_of_them_hidden(stores, task):
+def test_fifteen_percent_are_to_be_predicted_most_of_them_hidden(stores, task):
     rows = stores.train.take(range(3000))
     windows = torch.tensor(rows["tokens"].to_pylist())
     batch = task.tensors(rows, np.arange(3000))

@@ -215,7 +215,7 @@ def test_pausing_notes_the_choices_and_counts_nothing(site):
     assert votes(study) == 0
 
 
-def test_who_does_not_tell_real_texts_is_thanked(site):
+def test_who_does_not_recognise_real_texts_is_thanked(site):
     study, address = site
     visitor = Visitor(address, study.links[0])
     visitor.begin()
