@@ -9,6 +9,8 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score, roc_curve
 
 Numbers = NDArray[np.float64]
+CHANCE = 0.5
+NEAR_CHANCE = 0.05  # above chance: a detector whose interval begins in there has learned little, if anything
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,11 @@ def interval(values: NDArray[np.floating], level: float = 0.95) -> tuple[float, 
     half = float(norm.ppf((1 + level) / 2)) * padded.std(ddof=1) / np.sqrt(len(padded))
     low, high = padded.mean() - half, padded.mean() + half
     return float(np.clip(min(low, values.mean()), 0, 1)), float(np.clip(max(high, values.mean()), 0, 1))
+
+
+def is_near_chance(low: float) -> bool:
+    """Of an accuracy whose interval begins at `low`."""
+    return low < CHANCE + NEAR_CHANCE
 
 
 @dataclass(frozen=True)
