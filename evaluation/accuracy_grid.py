@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
 import schemas
@@ -33,11 +32,12 @@ from evaluation.detection.grid_figure import grid_figure
 from evaluation.detection.labels import SETTINGS, UNKNOWN
 from evaluation.results.json_file import write_json
 from evaluation.results.paper import ACCURACY
+from evaluation.results.parquet_file import write_parquet
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.runtime.yaml_file import read_yaml
-from schemas.results import GRID, GRID_FILE
+from schemas.results import CELLS, CELLS_FILE, GRID, GRID_FILE
 
 LETTERS = dict(zip((*SETTINGS, UNKNOWN), "iacw?", strict=True))
 
@@ -111,11 +111,7 @@ def summary(description: dict[str, Any], cells: list[dict[str, Any]]) -> dict[st
 
 
 def write(result: dict[str, Any], output: str) -> None:
-    flat = ("row", "column", "setting", "accuracy", "low", "high", "auroc", "real", "generated", "windows", "paper")
-    table = pa.Table.from_pylist([{name: cell.get(name) for name in (*flat, "problem")} for cell in result["cells"]])
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    files.put(files.join(output, "grid.parquet"), sink.getvalue())
+    write_parquet(files.join(output, CELLS_FILE), pa.Table.from_pylist(result["cells"], CELLS))
     for kind in ("svg", "png"):
         files.put(files.join(output, f"grid.{kind}"), grid_figure(result, LETTERS, kind))
     write_json(files.join(output, GRID_FILE), result, GRID)
@@ -142,7 +138,7 @@ def describe(result: dict[str, Any], output: str) -> None:
             print(f"  careful    {cell['row']} on {cell['column']}: {sentence}")
         if "problem" in cell:
             print(f"  left out   {cell['row']} on {cell['column']}: {cell['problem']}")
-    print(f"  written    {output}/grid.json, grid.parquet, grid.svg, grid.png")
+    print(f"  written    {output}/{GRID_FILE}, {CELLS_FILE}, grid.svg, grid.png")
 
 
 def shown(cell: dict[str, Any]) -> str:

@@ -25,7 +25,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from evaluation.detection.detector import Detection, Detector
@@ -33,31 +32,17 @@ from evaluation.detection.summary import GENERATED, REAL, accuracies, in_words, 
 from evaluation.detection.texts import LabelledFile, find_texts, read_texts, whole_texts
 from evaluation.detection.tfidf import Tfidf, train_tfidf
 from evaluation.results.json_file import write_json
+from evaluation.results.parquet_file import write_parquet
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.provenance import code_version
 from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.text.blocks import BLOCK_TOKENS, LAST_BLOCK, WHITE_SPACE
 from pipeline.text.documents import Source
-from schemas.results import DETECTION
+from schemas.results import DETECTION, DETECTIONS, TFIDF_SCORE
 
 TEXTS_AT_ONCE = 256  # of TF-IDF
 METADATA = b"residual_ebm"
-COLUMNS = pa.schema(
-    [
-        ("id", pa.string()),
-        ("file", pa.string()),
-        ("label", pa.string()),
-        ("score", pa.float64()),
-        ("probability", pa.float64()),
-        ("blocks", pa.int64()),
-        ("tokens", pa.int64()),
-        ("short", pa.bool_()),
-        ("problem", pa.string()),
-    ]
-)
-
-
 OF_TEXTS = "the texts (.jsonl, .txt: one text a file, .parquet; also .gz and .zst)"
 OF_BASELINE = "a TF-IDF baseline beside the energy model"
 PAIRED = ("--tfidf_train", "--tfidf_valid")
@@ -117,7 +102,7 @@ def detect(settings: DetectSettings) -> tuple[pa.Table, dict[str, Any]]:
     detector = Detector(settings.energy, settings.block, settings.batch_size)
     rows = score_texts(inputs, detector)
     if baseline:
-        rows = rows.append_column("tfidf", baseline_scores(inputs, baseline, rows["problem"]))
+        rows = rows.append_column(TFIDF_SCORE, baseline_scores(inputs, baseline, rows["problem"]))
     facts = describe_run(detector, baseline)
     result = facts | {"files": shares(rows, inputs), "accuracy": accuracies(rows)}
     write(rows, facts, result, settings.output)
@@ -143,7 +128,7 @@ def score_texts(inputs: list[LabelledFile], detector: Detector) -> pa.Table:
     sizes = [input.source.bytes for input in inputs]
     plain = not any(input.source.url.endswith((".gz", ".zst", ".parquet")) for input in inputs)
     total = sum(size or 0 for size in sizes) if plain and None not in sizes else None
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS.names}
+    columns: dict[str, list[Any]] = {name: [] for name in DETECTIONS.names}
     with tqdm(total=total, unit="B", unit_scale=True, dynamic_ncols=True, disable=None) as bar:
         for number, input in enumerate(inputs, 1):
             bar.set_description(f"file {number} of {len(inputs)}")
@@ -152,7 +137,7 @@ def score_texts(inputs: list[LabelledFile], detector: Detector) -> pa.Table:
             for found in detector.stream(texts, bar.update):
                 add(columns, input, found)
             bar.update((input.source.bytes or 0) - (bar.n - before) if total else 0)
-    return pa.table(columns, COLUMNS)
+    return pa.table(columns, DETECTIONS)
 
 
 def noting_ids(source: Source, ids: list[str]) -> Iterator[Iterable[str]]:
@@ -163,10 +148,11 @@ def noting_ids(source: Source, ids: list[str]) -> Iterator[Iterable[str]]:
 
 
 def add(columns: dict[str, list[Any]], input: LabelledFile, found: Detection) -> None:
-    columns["file"].append(input.source.url)
-    columns["label"].append(input.label)
-    for name in ("score", "probability", "blocks", "tokens", "short", "problem"):
-        columns[name].append(getattr(found, name))
+    """Everything of one text but its id."""
+    known = {"file": input.source.url, "label": input.label}
+    for name in DETECTIONS.names:
+        if name != "id":
+            columns[name].append(known[name] if name in known else getattr(found, name))
 
 
 @dataclass(frozen=True)
@@ -236,9 +222,8 @@ def describe_run(detector: Detector, baseline: Tfidf | None) -> dict[str, Any]:
 
 
 def write(rows: pa.Table, facts: dict[str, Any], result: dict[str, Any], output: str) -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows.replace_schema_metadata({METADATA: json.dumps(facts).encode()}), sink, compression="zstd")
-    files.put(output, sink.getvalue())
+    described = rows.replace_schema_metadata({METADATA: json.dumps(facts).encode()})
+    write_parquet(output, described, compression="zstd")
     write_json(summary_file(output), result, DETECTION)
 
 

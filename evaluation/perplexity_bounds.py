@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from evaluation.joint.bounds import joint_perplexity, log_partition_bounds, warnings_about
@@ -30,11 +29,12 @@ from evaluation.joint.paired import LEVEL, Units, difference, in_words, mean_per
 from evaluation.results.cache import ResultCache
 from evaluation.results.figures import bounds_figure
 from evaluation.results.json_file import write_json
+from evaluation.results.parquet_file import write_parquet
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.stores.reader import Store
-from schemas.results import BOUNDS, BOUNDS_FILE
+from schemas.results import BOUNDS, BOUNDS_FILE, CONTEXTS, CONTEXTS_FILE
 
 Numbers = NDArray[np.float64]
 
@@ -123,7 +123,7 @@ def table_of_contexts(samples: Store, scored: Store, count: int | None) -> tuple
             "tail_index": bounds.tail_index,
             "samples": np.full(len(contexts), contexts.scores.shape[1]),
         }
-        pieces.append(pa.table(columns))
+        pieces.append(pa.table(columns, CONTEXTS))
     if not pieces:
         raise UserError(f"{scored.path}: there are no energies in it")
     return pa.concat_tables(pieces), sorted(set(sentences))
@@ -275,9 +275,7 @@ def last_position(
 
 
 def write(result: dict[str, Any], rows: pa.Table, output: str) -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink)
-    files.put(files.join(output, "contexts.parquet"), sink.getvalue())
+    write_parquet(files.join(output, CONTEXTS_FILE), rows)
     for name, across in (("samples_curve", "samples"), ("positions", "position")):
         if name in result:
             for kind in ("svg", "png"):
@@ -310,7 +308,7 @@ def describe(result: dict[str, Any], output: str) -> None:
             print(f"             {line}; a correct one is there for {found['oracle']:.2%}")
     for sentence in [*([against["reason"]] if "reason" in against else []), *result["warnings"][:5]]:
         print(f"  careful    {sentence}")
-    print(f"  written    {output}/bounds.json, contexts.parquet" + (", figures" if "samples_curve" in result else ""))
+    print(f"  written    {output}/{BOUNDS_FILE}, {CONTEXTS_FILE}" + (", figures" if "samples_curve" in result else ""))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from evaluation.joint.model import JointModel
+from evaluation.results.parquet_file import write_parquet
 from pipeline.engines.environment import prepare_environment
 from pipeline.engines.sampling import RULES, TOP_K, Sampling, request_seed
 from pipeline.models.model_folder import open_model_folder
@@ -186,9 +187,8 @@ def draw(settings: JointSamplesSettings, model: JointModel, contexts: list[Conte
                 files.put(part, json.dumps(made).encode())
             rows += json.loads(files.read(part))
             bar.update(len(some))
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, pa.schema([SAMPLES.field(name) for name in rows[0]])), sink)
-    files.put(files.join(settings.output, SAMPLES_FILE), sink.getvalue())
+    table = pa.Table.from_pylist(rows, pa.schema([SAMPLES.field(name) for name in rows[0]]))
+    write_parquet(files.join(settings.output, SAMPLES_FILE), table)
     files.remove(files.join(settings.output, PARTS))
 
 

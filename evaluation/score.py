@@ -24,6 +24,7 @@ from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_known_settings, setting
+from pipeline.runtime.summary import print_summary
 from pipeline.stores.manifest import Manifest, Record, read_manifest
 from pipeline.stores.reader import Store
 from pipeline.stores.shards import TOKENIZER_FOLDER, Shard
@@ -176,16 +177,14 @@ def finish(made: list[Shard], job: ScoringJob) -> None:
 
 def describe(output: str, manifest: Manifest) -> None:
     energy, settings = manifest.settings["energy"], manifest.settings
-    lines = {
+    facts = {
         "energy": f"{energy['path']} ({energy['preset'] or energy['kind']})",
         "windows": f"{settings['corpus']}, {settings['split']}, of {(manifest.parent or {})['path']}",
         "energies": f"{manifest.rows:,}",
         "shards": f"{len(manifest.shards):,}, {manifest.bytes / 1e6:,.1f} MB",
         "digest": manifest.digest,
     }
-    print(f"energies store {output}")
-    for name, value in lines.items():
-        print(f"  {name:<10} {value}")
+    print_summary(f"energies store {output}", facts)
 
 
 if __name__ == "__main__":

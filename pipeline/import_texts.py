@@ -24,6 +24,7 @@ from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_settings, setting
+from pipeline.runtime.summary import print_summary
 from pipeline.stores.manifest import Manifest, Record
 from pipeline.stores.shards import TOKENIZER_FOLDER, Shard
 from pipeline.stores.writer import REJECTS, StoreWriter
@@ -273,7 +274,7 @@ def generator_of(settings: ImportSettings, generated: list[Survey]) -> dict[str,
 def describe(output: str, manifest: Manifest) -> None:
     counts, settings = manifest.counts, manifest.settings
     left_out = [f"{counts[name]:,} {name}" for name in ("rejected", "empty") if counts[name]]
-    lines = {
+    facts = {
         "real": f"{counts['real_texts']:,} texts of {settings['corpus']}, {settings['split']}: "
         f"{counts['real_blocks']:,} blocks",
         "generated": f"{counts['generated_texts']:,} texts of {settings['generator']}: "
@@ -283,10 +284,7 @@ def describe(output: str, manifest: Manifest) -> None:
         "shards": f"{len(manifest.shards):,}, {manifest.bytes / 1e6:,.1f} MB",
         "digest": manifest.digest,
     }
-    print(f"negatives store {output}")
-    for name, value in lines.items():
-        if value:
-            print(f"  {name:<10} {value}")
+    print_summary(f"negatives store {output}", facts)
 
 
 if __name__ == "__main__":

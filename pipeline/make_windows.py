@@ -19,6 +19,7 @@ from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import exit_with
 from pipeline.runtime.progress import noted, showing
 from pipeline.runtime.settings import read_known_settings
+from pipeline.runtime.summary import print_summary
 from pipeline.stores.manifest import MANIFEST, Manifest, Record, read_manifest
 from pipeline.stores.reader import Store
 from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER
@@ -160,7 +161,7 @@ def describe(output: str, manifest: Manifest) -> None:
     counts, settings = manifest.counts, manifest.settings
     left_out = [f"{counts[name]:,} {name}" for name in ("rejected", "empty", "repeated") if counts[name]]
     window = load_tokenizer(files.join(output, TOKENIZER_FOLDER)).decode(Store(output)[0]["tokens"])
-    lines = {
+    facts = {
         "corpus": f"{settings['corpus']}, {settings['split']}",
         "text": f"{counts['documents']:,} documents in {len(manifest.inputs):,} files, {counts['tokens']:,} tokens",
         "of which": ", ".join(left_out) + (f": see {files.join(output, REJECTS)}" if counts["rejected"] else ""),
@@ -170,10 +171,7 @@ def describe(output: str, manifest: Manifest) -> None:
         "digest": manifest.digest,
         "a window": f"{window[:100]!r}{' …' if len(window) > 100 else ''}",
     }
-    print(f"windows store {output}")
-    for name, value in lines.items():
-        if value:
-            print(f"  {name:<9} {value}")
+    print_summary(f"windows store {output}", facts)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from pipeline.runtime import files
 from pipeline.runtime.errors import exit_with
 from pipeline.runtime.progress import noted, showing
 from pipeline.runtime.settings import read_known_settings
+from pipeline.runtime.summary import print_summary
 from pipeline.stores.manifest import MANIFEST, Manifest, read_manifest
 from pipeline.stores.reader import Store
 from pipeline.stores.writer import REJECTS
@@ -202,7 +203,7 @@ def describe(output: str, manifest: Manifest) -> None:
     counts, generator, settings = manifest.counts, manifest.generator or {}, manifest.settings
     equal = counts["equal_to_positive"] / max(1, counts["negatives"])
     rule = sampling_words(manifest.sampling or {})
-    lines = {
+    facts = {
         "windows": f"{counts['windows']:,} of {settings['corpus']}, {settings['split']}",
         "generator": f"{generator['path']} ({generator['architecture']}, {generator['direction']})",
         "negatives": f"{counts['negatives']:,} of {counts['tokens']:,} tokens, {rule}",
@@ -212,10 +213,8 @@ def describe(output: str, manifest: Manifest) -> None:
         "digest": manifest.digest,
     }
     if generator.get("trained_on_this_text"):
-        lines["careful"] = SEEN_TEXT
-    print(f"negatives store {output}")
-    for name, value in lines.items():
-        print(f"  {name:<10} {value}")
+        facts["careful"] = SEEN_TEXT
+    print_summary(f"negatives store {output}", facts)
 
 
 def sampling_words(sampling: dict[str, Any]) -> str:

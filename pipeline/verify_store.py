@@ -21,15 +21,23 @@ from tqdm import tqdm
 
 import schemas
 from pipeline.runtime import files
-from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.lock import writing
+from pipeline.runtime.settings import Settings, read_known_settings, setting
 from pipeline.stores.manifest import MANIFEST, RECORD, Manifest, Record, read_manifest, read_record, write_record
 from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER, Shard, digest_of_rows
 from pipeline.text.tokenizer import load_tokenizer
 
 STRAY = "not in the manifest"
 STAGES = ("pipeline/make_windows.py", "pipeline/mine_negatives.py", "pipeline/import_texts.py", "evaluation/score.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifySettings(Settings):
+    """Which store is verified, and whether what is bad is made again."""
+
+    store: str = setting(metavar="STORE", help="the store's folder, on any filesystem", positional=True)
+    repair: bool = setting(False, help="remove what is bad and make it again")
 
 
 @dataclass(frozen=True)
@@ -41,18 +49,22 @@ class Problem:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(__doc__)
-    parser.add_argument("store", help="the store's folder, on any filesystem")
-    parser.add_argument("--repair", action="store_true", help="remove what is bad and make it again")
-    options, beam = parser.parse_known_args(arguments)
-    if beam and not options.repair:
-        parser.error(f"unrecognized arguments: {' '.join(beam)}")
-    problems = verify(options.store)
-    report(options.store, problems)
-    if problems and options.repair:
-        problems = repair(options.store, problems, beam)
-        report(options.store, problems)
+    words = sys.argv[1:] if arguments is None else arguments
+    settings, beam = read_known_settings(VerifySettings, words, __doc__)
+    if beam and not settings.repair:
+        raise UserError(f"unrecognized arguments: {' '.join(beam)[:200]}: see --help")
+    problems = verify_store(settings, beam)
+    report(settings.store, problems)
     return 1 if problems else 0
+
+
+def verify_store(settings: VerifySettings, beam: Sequence[str] = ()) -> list[Problem]:
+    """What is wrong with a store; if it is to be repaired, what still is. `beam` are Beam's options, for a repair."""
+    problems = verify(settings.store)
+    if problems and settings.repair:
+        report(settings.store, problems)
+        problems = repair(settings.store, problems, beam)
+    return problems
 
 
 def verify(store: str) -> list[Problem]:

@@ -1,6 +1,6 @@
-"""What evaluation's results are called and look like: the JSON Schemas of the files, and the columns of samples.
+"""What evaluation's results are called and look like: the JSON Schemas and the Arrow schemas of its files.
 
-A report reads what the jobs write, and both take the names from here.
+A report reads what the jobs write, and both take the names from here. Nothing else spells a column list.
 """
 
 import pyarrow as pa
@@ -8,7 +8,7 @@ import pyarrow as pa
 from schemas import read_schema
 
 BOUNDS_FILE, GRID_FILE, ANALYSIS_FILE, HUMAN_FILE = "bounds.json", "grid.json", "analysis.json", "human.json"
-SAMPLES_FILE = "samples.parquet"
+SAMPLES_FILE, CONTEXTS_FILE, CELLS_FILE = "samples.parquet", "contexts.parquet", "grid.parquet"
 BOUNDS, GRID, ANALYSIS = read_schema("bounds"), read_schema("accuracies"), read_schema("analysis")
 DETECTION, HUMAN = read_schema("detection"), read_schema("human")
 
@@ -26,3 +26,51 @@ SAMPLES = pa.schema(
         *((f"{name}_text", pa.string()) for name in ("context", *COMPLETIONS)),
     ]
 )
+
+# A context: its real completion's number of tokens and log-probability, its real window's energy, and the estimates of
+# its log Z.
+CONTEXTS = pa.schema(
+    [
+        ("window_id", pa.string()),
+        ("context_length", pa.int64()),
+        ("tokens", pa.int64()),
+        ("log_p", pa.float64()),
+        ("energy", pa.float64()),
+        ("log_z_lower", pa.float64()),
+        ("log_z_upper", pa.float64()),
+        ("log_z_midpoint", pa.float64()),
+        ("standard_error", pa.float64()),
+        ("effective_samples", pa.float64()),
+        ("tail_index", pa.float64()),
+        ("samples", pa.int64()),
+    ]
+)
+
+# A cell of a grid, as grid.json has it, but for what is no single value.
+CELLS = pa.schema(
+    [
+        ("row", pa.string()),
+        ("column", pa.string()),
+        ("setting", pa.string()),
+        *((name, pa.float64()) for name in ("accuracy", "low", "high", "auroc", "real", "generated")),
+        ("windows", pa.int64()),
+        ("paper", pa.float64()),
+        ("problem", pa.string()),
+    ]
+)
+
+# A whole text, what it is if that is known, and what an energy model finds; with a baseline, its score too.
+DETECTIONS = pa.schema(
+    [
+        ("id", pa.string()),
+        ("file", pa.string()),
+        ("label", pa.string()),
+        ("score", pa.float64()),
+        ("probability", pa.float64()),
+        ("blocks", pa.int64()),
+        ("tokens", pa.int64()),
+        ("short", pa.bool_()),
+        ("problem", pa.string()),
+    ]
+)
+TFIDF_SCORE = pa.field("tfidf", pa.float64())

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -25,6 +24,7 @@ from evaluation.joint.bounds import log_partition_bounds, warnings_about
 from evaluation.joint.contexts import open_stores
 from evaluation.joint.model import resample
 from evaluation.results.figures import BASE, JOINT, REAL, panels, styled
+from evaluation.results.parquet_file import write_parquet
 from pipeline.engines.sampling import request_seed, uniform
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
@@ -72,9 +72,7 @@ def analyse(settings: DensitiesSettings) -> Analysis:
         warnings=warnings,
         **provenance_of(settings, {"negatives": samples, "energies": scored}, samples=drawn),
     )
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(values), sink)
-    files.put(files.join(settings.output, "values.parquet"), sink.getvalue())
+    write_parquet(files.join(settings.output, "values.parquet"), pa.table(values))
     return write(analysis, figure_of(values), settings.output)
 
 

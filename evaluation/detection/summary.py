@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from evaluation.detection.accuracy import balanced_accuracy
 from evaluation.detection.texts import LabelledFile
+from schemas.results import TFIDF_SCORE
 
 Numbers = NDArray[np.float64]
 REAL, GENERATED = "real", "generated"  # labels
-DETECTORS = {"energy": "score", "tfidf": "tfidf"}  # and the columns of their scores
+DETECTORS = {"energy": "score", "tfidf": TFIDF_SCORE.name}  # and the columns of their scores
 
 
 def shares(rows: pa.Table, inputs: Sequence[LabelledFile]) -> list[dict[str, Any]]:

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from evaluation.human.study.file import StudyFile
 from evaluation.human.study.outcome import agreement, rate, tallies
 from evaluation.human.study.votes import Vote, votes_of
 from evaluation.results.json_file import write_json
+from evaluation.results.parquet_file import write_parquet
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_settings, setting
@@ -50,9 +50,7 @@ def analyse(settings: AnalyseSettings) -> dict[str, Any]:
     write_json(files.join(settings.output, HUMAN_FILE), content, HUMAN, ensure_ascii=False)
     items, votes = items_table(studies, found), votes_table(studies, found)
     for name, rows in (("items.parquet", items), ("votes.parquet", votes)):
-        sink = pa.BufferOutputStream()
-        pq.write_table(rows, sink)
-        files.put(files.join(settings.output, name), sink.getvalue())
+        write_parquet(files.join(settings.output, name), rows)
     return content
 
 

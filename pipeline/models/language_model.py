@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from pipeline.models.model_folder import ModelFolder, open_model_folder, quiet
+from pipeline.models.model_folder import ModelFolder, open_model_folder
 from pipeline.models.residual_lm import RalmConfig  # conv's type becomes known to transformers too
-from pipeline.runtime.errors import UserError, first_line
+from pipeline.runtime.errors import UserError
 from pipeline.text.tokenizer import load_tokenizer
 from schemas.division import DIRECTIONS, LEFT_TO_RIGHT
 
@@ -44,15 +42,8 @@ class LanguageModelFolder(ModelFolder):
         return load_tokenizer(self.folder).eos_token_id
 
     def load(self, device: str = "cpu") -> PreTrainedModel:
-        """The network, ready to be used: fp32 on CPU, its own precision elsewhere."""
-        self.check_weights()
-        dtype = torch.float32 if device == "cpu" else "auto"
-        try:
-            with quiet():
-                model = AutoModelForCausalLM.from_pretrained(self.folder, dtype=dtype)
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise UserError(f"{self.name}: the model cannot be loaded ({first_line(error)})") from None
-        return model.to(device).eval()
+        """The network, ready to be used."""
+        return self.load_as(AutoModelForCausalLM, device)
 
     def check_fits(self, window: int, tokenizer: dict[str, Any], of: str) -> None:
         """Refuses windows (of `window` tokens, with a manifest's `tokenizer`) that this model cannot read."""

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, PretrainedConfig
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from pipeline.runtime import files
@@ -21,6 +21,7 @@ from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import load_tokenizer
 
 WEIGHTS = (".safetensors", ".bin")
+Network = TypeVar("Network", bound=PreTrainedModel)
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,17 @@ class ModelFolder:
             for tensor_name, tensor in _tensors(path):
                 if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
                     raise UserError(f"{path}: {tensor_name} has values that are not finite numbers: train it again")
+
+    def load_as(self, kind: type[Network], device: str) -> Network:
+        """The network, ready to be used: fp32 on CPU, its own precision elsewhere. `kind` has `from_pretrained`."""
+        self.check_weights()
+        dtype = torch.float32 if device == "cpu" else "auto"
+        try:
+            with quiet():
+                model = kind.from_pretrained(self.folder, dtype=dtype)
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            raise UserError(f"{self.name}: the model cannot be loaded ({first_line(error)})") from None
+        return model.to(device).eval()
 
     def _weight_files(self) -> list[str]:
         names = sorted(os.listdir(self.folder))

@@ -7,7 +7,7 @@
 
 A field is a flag: `str`, `int`, `float`, `bool` (a switch), `X | None`, or `tuple[X, ...]` (a flag that may be given
 several times; once with commas where `commas` is set, once with several values where `several` is). A field without a
-default is required.
+default is required. One that is `positional` is the word itself, without a flag.
 """
 
 import argparse
@@ -34,6 +34,7 @@ def setting(
     commas: bool = False,
     several: bool = False,
     flag: bool = True,
+    positional: bool = False,
     result: bool = False,
 ) -> Any:
     """A field of settings: its flag's help, the group that it is listed in, and the values that it may have.
@@ -41,7 +42,7 @@ def setting(
     One that is no flag (`flag=False`) is given from Python alone. What is made depends on those with `result`.
     """
     facts = {"help": help, "metavar": metavar, "choices": choices, "group": group, "least": least, "most": most}
-    metadata = facts | {"commas": commas, "several": several, "flag": flag, "result": result}
+    metadata = facts | {"commas": commas, "several": several, "flag": flag, "positional": positional, "result": result}
     return field(default=default, metadata=metadata) if default is not MISSING else field(metadata=metadata)
 
 
@@ -79,11 +80,14 @@ class Settings:
         return {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.metadata.get("result")}
 
     def to_words(self) -> list[str]:
-        """The flags that give these settings, those that are as by default left out."""
+        """The words that give these settings, those that are as by default left out."""
         words: list[str] = []
-        for one in fields(self):
+        for one in sorted(fields(self), key=lambda one: not one.metadata.get("positional")):
             value = getattr(self, one.name)
             if value == one.default or not one.metadata.get("flag", True):
+                continue
+            if one.metadata["positional"]:
+                words.append(str(value))
                 continue
             if isinstance(value, tuple) and one.metadata["commas"]:
                 value = ",".join(map(str, value))
@@ -170,6 +174,9 @@ def _add_flag(parser: argparse._ActionsContainer, one: "Field[Any]", hint: Any, 
         parser.add_argument(f"--{one.name}", action="store_const", const=True, help=facts["help"])
         return
     options: dict[str, Any] = {"metavar": facts["metavar"], "help": facts["help"].replace("%", "%%")}
+    if facts["positional"]:
+        parser.add_argument(one.name, nargs=None if required else "?", **options)
+        return
     options["required"] = required
     if items is not None and facts["several"]:
         options |= {"action": "extend", "nargs": "+"}

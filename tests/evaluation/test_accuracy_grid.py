@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -19,6 +20,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
 from pipeline.text.builtin_corpora import ALPHABET
 from pipeline.text.tokenizer import character_tokenizer
+from schemas.results import CELLS
 from tests.training.energy.test_inputs import by_hand
 from training.energy.folder import open_energy_model
 from training.energy.model import EnergyModel
@@ -120,6 +122,7 @@ def test_cells_are_what_a_plain_computation_says(negatives, backwards, generator
     assert "Likelihood on prefixes: the test negatives are the training generator's own" in printed
     assert "91.7%" in printed
     assert {"grid.json", "grid.parquet", "grid.svg", "grid.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    assert pq.read_schema(tmp_path / "out/grid.parquet").equals(CELLS, check_metadata=True)
     # A second run scores nothing again.
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/energies").glob("*/shards/*")}
     assert kept
@@ -180,3 +183,13 @@ def test_a_wrong_grid_file_is_refused_with_its_line(text, message, tmp_path):
         accuracy_grid.main(["--grid", str(tmp_path / "grid.yaml"), "--output", str(tmp_path / "out")])
     assert message in str(error.value)
     assert "grid.yaml" in str(error.value)
+
+
+def test_a_grid_without_a_single_number_has_the_same_columns(tmp_path):
+    description = {"rows": [{"name": "Lost", "energy": "nowhere"}], "columns": [{"name": "c", "stores": ["no"]}]}
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(description))
+    assert accuracy_grid.main([f"--grid={tmp_path}/grid.yaml", f"--output={tmp_path}/out"]) == 1
+    table = pq.read_table(tmp_path / "out/grid.parquet")
+    assert table.schema.equals(CELLS, check_metadata=True)
+    (cell,) = table.to_pylist()
+    assert {name for name, value in cell.items() if value is not None} == {"row", "column", "problem"}

@@ -12,6 +12,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from evaluation import detect
 from evaluation.detection.tfidf import train_tfidf
 from pipeline.runtime.errors import UserError, exit_with
+from schemas.results import DETECTIONS, TFIDF_SCORE
 from tests.evaluation.detection.test_detector import by_hand
 from tests.helpers.commands import DATA, ROOT, words
 
@@ -40,6 +41,7 @@ def test_bad_texts_are_flagged_and_all_others_scored(text_models, tmp_path, caps
     arguments = ["--energy", text_models["linear"], "--input", f"{tmp_path}/*.txt", "--input", f"{tmp_path}/some.jsonl"]
     assert detect.main([*arguments, "--output", str(output)]) == 1
     assert "error: 9 of 12 texts have no score: see the column problem" in capsys.readouterr().err
+    assert pq.read_schema(output).equals(DETECTIONS)
     rows = rows_of(output)
     found = {(Path(row["file"]).name, row["id"]): row for row in rows}
     assert len(found) == len(rows) == 12
@@ -118,6 +120,7 @@ def test_accuracy_is_that_of_scikit_learn_for_both_detectors(text_models, tmp_pa
     assert "balanced accuracy" in capsys.readouterr().out
     rows = pq.read_table(output)
     result = json.loads((tmp_path / "scores.json").read_text())
+    assert rows.schema.equals(DETECTIONS.append(TFIDF_SCORE))
     metadata = json.loads(rows.schema.metadata[b"residual_ebm"])
     assert metadata["white_space"].startswith("every run of white space is one space")
     assert (metadata["block"], result["block"]) == (160, 160)

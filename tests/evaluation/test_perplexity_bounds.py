@@ -16,6 +16,7 @@ from evaluation.joint.paired import UNCERTAIN, direction
 from evaluation.perplexity_bounds import BoundsSettings
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
+from schemas.results import CONTEXTS
 from tests.helpers.commands import command
 from tests.helpers.processes import storm, timed
 from tests.helpers.world import CONTEXT, SAMPLES, TEXTS, truth
@@ -142,7 +143,7 @@ def test_warnings_stand_in_the_result_and_nowhere_else(world):
     }
     assert result["warnings"] == sorted(expected)
     assert expected
-    assert not pq.read_schema(world.folder / "results/contexts.parquet").metadata
+    assert pq.read_schema(world.folder / "results/contexts.parquet").equals(CONTEXTS, check_metadata=True)
 
 
 def test_python_gets_what_the_file_says(world, tmp_path, capsys):

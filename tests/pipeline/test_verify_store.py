@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import read_manifest
-from pipeline.verify_store import main, verify
+from pipeline.verify_store import Problem, VerifySettings, main, verify, verify_store
 from tests.helpers.commands import run, shard_bytes
 
 
@@ -126,6 +126,21 @@ def test_each_damage_is_named_and_repair_makes_exactly_that_again(store, damage,
     kept = set(bytes_before) - {name.removeprefix("shards/") for name in damaged}
     after = identities(store)
     assert {name: after[name] for name in kept} == {name: identities_before[name] for name in kept}
+
+
+def test_python_gets_what_is_wrong_and_what_a_repair_leaves(store):
+    assert verify_store(VerifySettings(store=str(store))) == []
+    before = shard_bytes(str(store))
+    damage_missing(store)
+    assert verify_store(VerifySettings(store=str(store))) == [Problem("shards/00002.parquet", "missing")]
+    assert verify_store(VerifySettings(store=str(store), repair=True), ["--direct_num_workers", "1"]) == []
+    assert shard_bytes(str(store)) == before
+
+
+def test_beams_options_are_for_a_repair_alone(store):
+    with pytest.raises(UserError, match="unrecognized arguments: --direct_num_workers 1: see --help"):
+        main([str(store), "--direct_num_workers", "1"])
+    assert main([str(store), "--repair", "--direct_num_workers", "1"]) == 0
 
 
 @pytest.mark.slow

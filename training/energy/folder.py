@@ -4,12 +4,10 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
 from tokenizers import Tokenizer
 
-from pipeline.models.model_folder import ModelFolder, open_model_folder, quiet
-from pipeline.runtime.errors import UserError, first_line
+from pipeline.models.model_folder import ModelFolder, open_model_folder
+from pipeline.runtime.errors import UserError
 from pipeline.text.tokenizer import load_tokenizer
 from training.energy.inputs import PlainReader, Reader, RetokenisingReader
 from training.energy.model import EnergyConfig, EnergyModel
@@ -24,15 +22,8 @@ class EnergyModelFolder(ModelFolder):
     config: EnergyConfig
 
     def load(self, device: str = "cpu") -> EnergyModel:
-        """The network, ready to be used: fp32 on CPU, its own precision elsewhere."""
-        self.check_weights()
-        dtype = torch.float32 if device == "cpu" else "auto"
-        try:
-            with quiet():
-                model = EnergyModel.from_pretrained(self.folder, dtype=dtype)
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise UserError(f"{self.name}: the model cannot be loaded ({first_line(error)})") from None
-        return model.to(device).eval()
+        """The network, ready to be used."""
+        return self.load_as(EnergyModel, device)
 
     @property
     def own_tokenizer(self) -> str | None:

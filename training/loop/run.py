@@ -15,6 +15,7 @@ from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.provenance import code_version
 from pipeline.runtime.settings import Settings, read_settings, setting
+from pipeline.runtime.summary import print_summary
 from pipeline.stores.manifest import Manifest, Record, read_record, write_record
 from pipeline.stores.writer import OutputFolder
 from training.loop import checkpoints, ranks
@@ -202,11 +203,9 @@ def describe_start(trainer: Trainer, trained: int) -> None:
 def describe_end(trainer: Trainer) -> None:
     if ranks.is_first():
         task = trainer.task
-        lines = {
+        facts = {
             task.criterion: f"{trainer.best_value:.3f} on {task.valid.path}, at step {trainer.best_step:,}",
             **task.summary(),
             "curves": f"tensorboard --logdir {trainer.plan.output}/logs, or {trainer.plan.output}/logs/csv",
         }
-        print(f"{task.noun} {trainer.plan.output}")
-        for name, value in lines.items():
-            print(f"  {name:<10} {value}")
+        print_summary(f"{task.noun} {trainer.plan.output}", facts)

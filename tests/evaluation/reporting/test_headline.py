@@ -1,113 +1,102 @@
-"""What stands at the top of the page: no gain that the intervals do not show, no scale that makes one up."""
-
-from typing import Any
+"""The finding in numbers: which results it is taken from, and how a line is drawn of them."""
 
 import pytest
 
-from evaluation.reporting.accuracy import BELOW, NEAR, NEAR_AND_BELOW
-from evaluation.reporting.headline import LEAST_SPAN, headline, line_of
+from evaluation.reporting.headline import MOST, accuracy_fact, best_of_each_corpus, headline, line_of
 from evaluation.reporting.inputs import Findings, Result
-from evaluation.reporting.perplexity import perplexity_section
-from evaluation.reporting.warnings import warnings_of
-
-DIGEST = "e" * 64
 
 
-def bounds(base: float, lower: float, upper: float, low: float | None, high: float | None, **more: Any) -> Result:
-    percent = {"lower": 100 * (lower / base - 1), "upper": 100 * (upper / base - 1), "low": low, "high": high}
-    content = {
-        "corpus": "mine",
-        "split": "test",
-        "generator": {"architecture": "transf-tiny"},
-        "energy": {"preset": "bit-tiny", "digest": DIGEST},
-        "contexts": 500,
-        "samples": 100,
-        "base_perplexity": base,
-        "joint_perplexity": {"lower": lower, "upper": upper},
-        "effective_samples": {"median": 90.0, "least": 70.0},
-        "differences": {"over": "documents", "count": 25, "base": {"percent": percent, "log_ratio": percent}},
-    }
-    return Result("bounds", "b", "b", content | more)
+def test_of_each_corpus_the_lowest_upper_bound_counts_and_results_by_position_last(bounds):
+    worse = bounds("worse", joint_perplexity={"lower": 1.0, "upper": 18.0})
+    better = bounds("better")
+    mixed = bounds("mixed", joint_perplexity={"lower": 1.0, "upper": 2.0}, positions=[{}])
+    news = bounds("news", corpus="news", positions=[{}])
+    assert [result.name for result in best_of_each_corpus([news, worse, mixed, better])] == ["news", "better"]
 
 
-def cell(row: str, role: str, accuracy: float, low: float, high: float) -> dict[str, Any]:
-    model = {"role": role, "digest": DIGEST if role == "energy" else "l" * 64}
-    numbers = {"accuracy": accuracy, "low": low, "high": high, "setting": "in-domain", "warnings": []}
-    return {"row": row, "column": "test", "model": model} | numbers
+def test_the_sentence_and_the_first_fact_say_both_bounds(bounds):
+    found = headline(Findings([bounds(warnings=["heavy tails"]), bounds("n", corpus="news")]))
+    assert found.sentence == (
+        "On books (test), the language model transf-tiny has a perplexity of 20.000; joined with the energy model "
+        "bit-tiny, 16.000–17.000: lower: −20.0 to −15.0\u00a0% (−21.0 to −14.0\u00a0%), over 25 documents. "
+        "Below: all 2 corpora."
+    )
+    first, second = found.facts
+    assert (first.label, first.before, first.now) == ("Perplexity, books (test)", "20.000", "16.000–17.000")
+    assert first.note == (
+        "lower: −20.0 to −15.0\u00a0% (−21.0 to −14.0\u00a0%), over 25 documents; 2,000 completions, 100 samples each"
+    )
+    assert (first.careful, second.careful) == (True, False)
+    assert [line.label for line in found.lines] == ["books (test)", "news (test)"]
 
 
-def grid(*cells: dict[str, Any]) -> Result:
-    return Result("grid", "g", "g", {"title": "G", "rows": [], "columns": [], "cells": list(cells)})
+def test_without_results_it_says_so():
+    found = headline(Findings())
+    assert (found.facts, found.lines) == ([], [])
+    assert found.sentence == "No perplexities have been measured in these folders yet."
 
 
-def test_a_difference_inside_its_interval_is_not_called_lower():
-    found = Findings([bounds(73.84, 73.73, 73.74, -0.6, 0.4)])
-    said = "not distinguishable: −0.1\u00a0% (−0.6 to +0.4\u00a0%), over 25 documents"
-    assert said in headline(found).sentence
-    assert said in headline(found).facts[0].note
-    (table, *_) = [block for block in perplexity_section(found).blocks if block.kind == "table"]
-    assert table.rows[0][-1].small == ("−0.6 to +0.4\u00a0%", "not distinguishable")
-    assert "over 25 documents" in table.notes[-1]
+def test_no_more_corpora_are_drawn_than_fit(bounds):
+    found = headline(Findings([bounds(f"r{number}", corpus=f"c{number}") for number in range(MOST + 2)]))
+    assert len(found.facts) == len(found.lines) == MOST
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "said"), [(-12.0, -8.0, "lower: −10.0"), (8.0, 12.0, "higher: +10.0"), (None, None, "not dist")]
+def test_correct_completions_are_those_of_the_most_samples(bounds):
+    points = [{"samples": n, "joint": share, "oracle": 0.99} for n, share in ((10, 0.7), (1000, 0.875))]
+    *_, fact = headline(Findings([bounds(matches={"base": 0.25, "joint": points})])).facts
+    assert (fact.before, fact.now) == ("25.0\u00a0%", "87.5\u00a0%")
+    assert fact.note == "with 1,000 samples; a correct one is among them for 99.0\u00a0%"
+    assert len(headline(Findings([bounds(matches={"base": 0.25, "joint": []})])).facts) == 1
+
+
+CELL = {"row": "BiT", "column": "books", "setting": "in-domain", "low": 0.7, "high": 0.9}
+
+
+def grid(*cells: dict) -> Result:
+    return Result("grid", "g", "g", {"cells": [CELL | cell for cell in cells]})
+
+
+DETECTION = Result(
+    "detection",
+    "d",
+    "d",
+    {"accuracy": [{"detector": "energy", "generated": "texts/small.jsonl", "balanced_accuracy": 0.75}]},
 )
-def test_what_its_interval_shows_is_called_so(low, high, said):
-    joint = 90 if said.startswith("lower") else 110
-    assert said in headline(Findings([bounds(100, joint, joint, low, high)])).sentence
+MODELS = [
+    Result("energy_model", name, name, {"provenance": provenance})
+    for name, provenance in (("models/a", {"accuracy": 0.6}), ("models/b", {"accuracy": 0.7}), ("models/c", None))
+]
 
 
-def test_an_older_result_without_an_interval_is_called_neither_lower_nor_distinguished():
-    old = bounds(100, 90, 91, None, None)
-    del old.content["differences"]
-    sentence = headline(Findings([old])).sentence
-    assert "−10.0 to −9.0\u00a0% by the bounds, with no interval" in sentence
-    assert "lower" not in sentence
-    assert "no interval" in warnings_of(Findings([old]))[0].text
+def test_the_best_accuracy_is_of_a_cell_that_nothing_speaks_against():
+    suspect = {"accuracy": 0.99, "warnings": ["the training generator's own"]}
+    (fact,) = accuracy_fact(Findings([grid(suspect, {"accuracy": 0.8}, {"problem": "lost"}), DETECTION, *MODELS]))
+    assert (fact.now, fact.careful) == ("80.0\u00a0%", False)
+    assert fact.note == "BiT on books, in-domain; 70.0 to 90.0\u00a0%"
+    (fact,) = accuracy_fact(Findings([grid(suspect)]))
+    assert (fact.now, fact.careful) == ("99.0\u00a0%", True)
 
 
-def test_the_scale_does_not_make_a_gain_of_a_tenth_of_a_percent_look_like_one():
-    line = line_of(bounds(73.84, 73.73, 73.74, -0.6, 0.4).content)
-    low, high = map(float, line.ends)
-    assert high - low >= LEAST_SPAN * 73.84 - 0.01
-    marks = {span.style: span for span in line.spans}
-    assert marks["base"].start - marks["joint"].start < 0.05
-    assert all(0 < span.start <= span.end < 1 for span in line.spans)
-    wide = line_of(bounds(100, 60, 61, -41, -38).content)
-    assert {span.style: span.start for span in wide.spans}["joint"] == pytest.approx(0.12 / 1.24, abs=1e-3)
+def test_where_there_is_no_grid_whole_texts_and_then_training_stand_for_it():
+    (fact,) = accuracy_fact(Findings([DETECTION, *MODELS]))
+    assert (fact.label, fact.now, fact.note) == (
+        *("Best accuracy on whole texts", "75.0\u00a0%"),
+        "energy on small.jsonl",
+    )
+    (fact,) = accuracy_fact(Findings(MODELS))
+    assert (fact.now, fact.note) == ("70.0\u00a0%", "models/b, on its own validation negatives: no test")
+    assert accuracy_fact(Findings(MODELS[2:])) == []
 
 
-@pytest.mark.parametrize(
-    ("energy", "likelihood", "text"),
-    [
-        ((0.54, 0.51, 0.57), 0.60, NEAR_AND_BELOW),
-        ((0.501, 0.48, 0.52), 0.50, NEAR),
-        ((0.75, 0.73, 0.77), 0.82, BELOW),
-        ((0.85, 0.83, 0.87), 0.60, None),
-    ],
-)
-def test_an_energy_that_hardly_learned_is_said_once_and_marks_what_rests_on_it(energy, likelihood, text):
-    cells = cell("BiT", "energy", *energy), cell("LM", "likelihood", likelihood, likelihood - 0.02, likelihood + 0.02)
-    found = Findings([bounds(73.84, 73.73, 73.74, -0.6, 0.4), grid(*cells)])
-    said = [one for one in warnings_of(found) if one.where.startswith("Energy model")]
-    assert [one.text for one in said] == ([text] if text else [])
-    if text:
-        assert (
-            f"BiT on test ({100 * energy[0]:.1f}\u00a0%, log-likelihood {100 * likelihood:.1f}\u00a0%)" in said[0].where
-        )
-    assert {fact.careful for fact in headline(found).facts} == {bool(text)}
+def test_a_line_holds_all_models_in_proportion(bounds):
+    line = line_of(bounds(language_models={"models/balm/": 18.0}).content)
+    other, base, joint = line.spans
+    assert (other.name, base.name, joint.name) == ("balm 18.000", "base 20.000", "joint 16.000–17.000")
+    assert 0 < joint.start < joint.end < other.start == other.end < base.start == base.end < 1
+    assert (base.start - joint.end) / (joint.end - joint.start) == pytest.approx(3, rel=1e-3)
+    assert line.alt == "Perplexity on books (test): balm 18.000, base 20.000, joint 16.000–17.000."
 
 
-def test_the_best_accuracy_is_the_energys_with_the_baseline_beside_it():
-    cells = cell("BiT", "energy", 0.54, 0.51, 0.57), cell("LM", "likelihood", 0.60, 0.58, 0.62)
-    (fact,) = headline(Findings([grid(*cells)])).facts
-    assert fact.now == "54.0\u00a0%"
-    assert "log-likelihood 60.0\u00a0%" in fact.note
-
-
-def test_without_a_grid_the_accuracy_in_training_warns():
-    model = Result("energy_model", "m", "models/bit", {"provenance": {"accuracy": 0.52}})
-    (said,) = warnings_of(Findings([model]))
-    assert said.text == NEAR
-    assert "models/bit (52.0\u00a0% in training)" in said.where
+def test_a_line_of_equal_models_has_a_length():
+    content = {"base_perplexity": 4.0, "joint_perplexity": {"lower": 4.0, "upper": 4.0}}
+    assert [(span.start, span.end) for span in line_of(content).spans] == [(0.5, 0.5)] * 2

@@ -47,6 +47,26 @@ def test_a_flag_may_take_several_values_at_once_or_come_several_times():
     assert settings.to_words() == ["--name", "x", "--files", "a", "b"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Positional(Settings):
+    loud: bool = setting(False, help="say it")
+    place: str = setting(metavar="PLACE", help="where", positional=True)
+
+
+def test_a_word_without_a_flag_is_the_positional_setting(tmp_path):
+    for words in (["here", "--loud"], ["--loud", "here"]):
+        assert read_settings(Positional, words, None) == Positional(place="here", loud=True)
+    assert Positional(place="here", loud=True).to_words() == ["here", "--loud"]
+    assert read_known_settings(Positional, ["here", "--runner", "Direct"], None)[1] == ["--runner", "Direct"]
+    assert "PLACE" in parser_of(Positional, None).format_usage()
+    with pytest.raises(UserError, match="the following arguments are required: PLACE"):
+        read_settings(Positional, ["--loud"], None)
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(Positional(place="there").to_json()))
+    assert read_settings(Positional, ["--settings", str(file)], None) == Positional(place="there")
+    assert read_settings(Positional, ["here", "--settings", str(file)], None) == Positional(place="here")
+
+
 def test_defaults_are_left_out_of_the_words_and_the_rest_is_handed_on():
     settings, rest = read_known_settings(Example, ["--runner", "Direct", "--name", "x"], None)
     assert settings == Example(name="x")

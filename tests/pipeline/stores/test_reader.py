@@ -15,7 +15,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.stores import shards as shards_module
 from pipeline.stores.manifest import Manifest, read_manifest, write_manifest
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import digest_of_rows, finished_shard, write_shard
+from pipeline.stores.shards import Shard, digest_of_rows, finished_shard, write_shard
 
 ROWS = (500, 0, 1300, 1)
 
@@ -147,6 +147,13 @@ def test_the_same_rows_give_the_same_bytes_and_other_rows_another_digest(tmp_pat
         5, schemas.WINDOWS.field("tokens"), table["tokens"].take(pa.array([1, 0, *range(2, 300)]))
     )
     assert digest_of_rows(swapped) != digest_of_rows(table)
+
+
+def test_a_shard_keeps_the_keys_that_manifests_have():
+    shard = Shard("shards/00000.parquet", rows=3, bytes=100, file_digest="a" * 64, rows_digest="b" * 64)
+    listed = {"file": "shards/00000.parquet", "rows": 3, "bytes": 100, "digest": "a" * 64, "content": "b" * 64}
+    assert shard.to_json() == listed
+    assert Shard.from_json(listed) == shard
 
 
 def test_the_digest_of_rows_sees_nulls_lists_and_nothing_of_the_encoding(tmp_path):
