@@ -59,7 +59,7 @@ def test_entries_become_commands_in_the_order_of_what_they_need(tmp_path):
     names = [job.name for job in jobs]
     assert set(names) == {
         *("windows/train", "windows/valid", "language_models/lm", "negatives/mined", "negatives/held-out"),
-        *("energy_models/linear", "grids/small", "report"),
+        *("energy_models/linear", "grids/small", "findings", "report"),
     }
     for job in jobs:
         assert all(names.index(needed) < names.index(job.name) for needed in job.needs)
