@@ -111,7 +111,7 @@ def test_a_study_runs_is_killed_continues_and_does_nothing_twice(tmp_path):
     times = {path: path.stat().st_mtime_ns for path in output.rglob("manifest.json")}
     again = subprocess.run(given, capture_output=True, text=True, cwd=ROOT)
     assert again.returncode == 0
-    assert "8 jobs, 8 of them done before" in again.stdout
+    assert "9 jobs, 9 of them done before" in again.stdout
     assert "[1 of" not in again.stdout
     assert times == {path: path.stat().st_mtime_ns for path in output.rglob("manifest.json")}
     # The commands can be run alone: one that is done says so.
@@ -177,7 +177,7 @@ def test_text_is_divided_once_and_for_all(tmp_path):
 
 def test_a_flag_with_several_values_is_given_several_times(tmp_path):
     content = {"windows": {"both": {"input": ["a.txt", "b.txt"], "split": "train", "deduplicate": True}}}
-    (job, _) = Study(saved(tmp_path, content), "out").jobs()
+    (job, *_) = Study(saved(tmp_path, content), "out").jobs()
     assert job.shown == (
         "python pipeline/make_windows.py --input a.txt --input b.txt --split train --deduplicate "
         "--output out/windows/both"
