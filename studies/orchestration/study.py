@@ -149,7 +149,7 @@ class Study:
         self.title = str(self.content.get("title", os.path.basename(path)))
 
     def jobs(self) -> list[Job]:
-        """All commands in an order in which they can run; the report, of everything, is the last."""
+        """All commands in an order in which they can run; the findings and the report, of everything, are the last."""
         found = {
             (section, name): self.job(section, name, dict(entry or {}))
             for section in SECTIONS
@@ -160,7 +160,10 @@ class Study:
         if not found:
             raise UserError(f"{self.path}: there is nothing to do in it")
         jobs = in_order(found.values(), self.path)
-        report = os.path.join(self.output, "report.html")
+        findings, report = os.path.join(self.output, "findings"), os.path.join(self.output, "report.html")
+        decide = ["python", at_hand("evaluation/findings.py"), "--input", self.output, "--output", findings]
+        last_file = os.path.join(findings, "findings.json")
+        jobs.append(Job("findings", decide, [job.name for job in jobs], last_file))
         command = [
             "python",
             at_hand("evaluation/report.py"),
