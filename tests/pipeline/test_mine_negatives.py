@@ -240,6 +240,7 @@ def test_finished_shards_are_not_made_again(undisturbed, windows, generator, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_repairs")
 def test_damage_is_found_and_mended(undisturbed, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(undisturbed, store)
@@ -311,6 +312,7 @@ def test_text_becomes_windows_and_negatives_in_one_run(windows, undisturbed, gen
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_repairs")
 def test_a_list_of_generators_makes_the_stores_that_flags_make(undisturbed, windows, generator, backwards, tmp_path):
     entries = [{"generator": generator, "name": "first"}, {"generator": backwards, "sampling": "top_k", "top_k": 3}]
     (tmp_path / "list.yaml").write_text(json.dumps(entries))
