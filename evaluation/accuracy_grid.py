@@ -85,16 +85,21 @@ def read_grid(path: str) -> dict[str, Any]:
     return description
 
 
-def paper_cell(description: dict[str, Any], row: dict[str, Any], column: dict[str, Any]) -> dict[str, float]:
-    """The paper's number for a cell, if it has one."""
-    table = ACCURACY.get(description.get("paper", ""), {})
-    found = table.get(row.get("paper", row["name"]), {}).get(column.get("paper", column["name"]))
-    return {} if found is None else {"paper": found / 100}
+def paper_cell(description: dict[str, Any], row: dict[str, Any], column: dict[str, Any]) -> dict[str, Any]:
+    """What a cell is called in the paper's table, and the paper's number, if it has one."""
+    if "paper" not in description:
+        return {}
+    names = [entry.get("paper", entry["name"]) for entry in (row, column)]
+    number = ACCURACY[description["paper"]].get(names[0], {}).get(names[1])
+    known = {"paper_row": names[0], "paper_column": names[1]}
+    return known if number is None else known | {"paper": number / 100}
 
 
 def summary(description: dict[str, Any], cells: list[dict[str, Any]]) -> dict[str, Any]:
     rows, columns = ([entry["name"] for entry in description[kind]] for kind in ("rows", "columns"))
     result = {"title": description.get("title", "Accuracy"), "rows": rows, "columns": columns, "cells": cells}
+    if "paper" in description:
+        result["paper"] = description["paper"]
     if description.get("row_means"):
         result["row_means"] = {
             name: sum(found) / len(found)

@@ -15,7 +15,7 @@ needs samples at every context length (mine_negatives.py --every_context_length 
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from evaluation.joint.bounds import joint_perplexity, log_partition_bounds, warnings_about
 from evaluation.joint.contexts import Contexts, contexts_of, open_stores
 from evaluation.joint.matches import matches
+from evaluation.joint.paired import LEVEL, Units, difference, in_words, mean_per_token, units_of
 from evaluation.results.cache import ResultCache
 from evaluation.results.figures import bounds_figure
 from evaluation.results.json_file import write_json
@@ -78,12 +79,16 @@ def perplexity_bounds(settings: BoundsSettings) -> dict[str, Any]:
     """What bounds.json says, which is written with the table of contexts and the figures."""
     samples, scored = open_stores(settings.negatives, settings.energies)
     rows, warnings = table_of_contexts(samples, scored, settings.samples)
+    units = units_of(samples, rows["window_id"].to_pylist())
     result = summary(rows, samples, scored) | {"warnings": warnings}
     cache = ResultCache(files.join(settings.output, "kept.json"))
-    if settings.language_model:
-        result["language_models"] = {name: cached_perplexity(name, samples, cache) for name in settings.language_model}
+    others = {name: cached_log_p(name, rows, samples, cache) for name in settings.language_model}
+    if others:
+        tokens = rows["tokens"].to_numpy().sum()
+        result["language_models"] = {name: float(np.exp(-own.sum() / tokens)) for name, own in others.items()}
+    result["differences"] = differences(rows, units, others)
     if settings.samples_curve:
-        result["samples_curve"] = samples_curve(samples, scored, settings.samples)
+        result["samples_curve"], result["closing"] = samples_curve(samples, scored, settings.samples, units)
     if settings.matches:
         result["matches"] = matches(samples, scored, settings.samples)
     if settings.positions:
@@ -92,7 +97,7 @@ def perplexity_bounds(settings: BoundsSettings) -> dict[str, Any]:
         from evaluation.joint.exact import last_token_log_probs
 
         exact = last_token_log_probs(settings.energy, settings.generator, samples, settings.exact_windows, cache)
-        result["last_position"] = last_position(rows, samples, exact)
+        result["last_position"] = last_position(rows, samples, exact, units)
     write(result, rows, settings.output)
     files.remove(cache.url)
     return result
@@ -148,8 +153,37 @@ def summary(rows: pa.Table, samples: Store, scored: Store) -> dict[str, Any]:
     }
 
 
-def samples_curve(samples: Store, scored: Store, count: int | None) -> list[dict[str, float]]:
-    """The bounds from the first 2, 5, 10, 20, … samples of every context; none is drawn again."""
+def differences(rows: pa.Table, units: Units, others: dict[str, Numbers]) -> dict[str, Any]:
+    """What the joint perplexity is above or below the base model's and others', paired, with intervals over units."""
+    log_p, energy, tokens = (rows[name].to_numpy() for name in ("log_p", "energy", "tokens"))
+    # log P of the joint model is log_p - (E + log Z): its loss against the base model is what the brackets hold.
+    lower, upper = (energy + rows[f"log_z_{name}"].to_numpy() for name in ("lower", "upper"))
+    found: dict[str, Any] = {"over": units.over, "count": units.count, "level": LEVEL}
+    if units.reason:
+        found["reason"] = units.reason
+    found["base"] = difference(lower, upper, tokens, units.numbers)
+    if others:
+        found["language_models"] = {
+            name: difference(own - log_p + lower, own - log_p + upper, tokens, units.numbers)
+            | {"preset": preset_of(name)}
+            for name, own in others.items()
+        }
+    return found
+
+
+def preset_of(name: str) -> str | None:
+    from pipeline.models.language_model import open_language_model
+
+    return open_language_model(name).provenance.get("preset")
+
+
+def samples_curve(
+    samples: Store, scored: Store, count: int | None, units: Units
+) -> tuple[list[dict[str, float]], dict[str, Any]]:
+    """The bounds from the first 2, 5, 10, 20, … samples of every context; none is drawn again.
+
+    And how far they have closed since a tenth of all samples: the change of the log of their ratio, per token.
+    """
     most = count or int(samples.manifest.settings["negatives"])
     sizes = [n for power in range(10) for n in (10**power, 2 * 10**power, 5 * 10**power) if 2 <= n < most] + [most]
     found: dict[int, list[tuple[Contexts, Numbers, Numbers]]] = {size: [] for size in sizes}
@@ -157,16 +191,19 @@ def samples_curve(samples: Store, scored: Store, count: int | None) -> list[dict
         for size in sizes:
             bounds = log_partition_bounds(contexts.scores[:, :size])
             found[size].append((contexts, bounds.lower, bounds.upper))
-    curve = []
+    curve, apart = [], {}
     for size, parts in found.items():
         log_p, energy, tokens = (
             np.concatenate([getattr(part[0], name) for part in parts]) for name in ("log_p", "energy", "tokens")
         )
-        lower, upper = (
-            joint_perplexity(log_p, energy, np.concatenate([part[place] for part in parts]), tokens) for place in (1, 2)
-        )
+        log_z = [np.concatenate([part[place] for part in parts]) for place in (1, 2)]
+        lower, upper = (joint_perplexity(log_p, energy, one, tokens) for one in log_z)
         curve.append({"samples": size, "lower": lower, "upper": upper})
-    return curve
+        apart[size] = log_z[1] - log_z[0]
+    first = max((size for size in sizes if size <= most / 10), default=sizes[0])
+    change = mean_per_token(apart[most] - apart[first], tokens, units.numbers)
+    closing = {"from": first, "to": most, "apart": [float(apart[size].sum() / tokens.sum()) for size in (first, most)]}
+    return curve, closing | {"change": asdict(change)}
 
 
 def positions(rows: pa.Table, samples: Store) -> list[dict[str, float]]:
@@ -202,16 +239,21 @@ def positions(rows: pa.Table, samples: Store) -> list[dict[str, float]]:
     ]
 
 
-def cached_perplexity(name: str, samples: Store, cache: ResultCache) -> float:
-    """Of another language model, on the same completions, given the same contexts."""
-    from evaluation.joint.exact import perplexity_of
+def cached_log_p(name: str, rows: pa.Table, samples: Store, cache: ResultCache) -> Numbers:
+    """Another language model's log-probability of the same completions, given the same contexts, row by row."""
+    from evaluation.joint.exact import completion_log_probs
     from pipeline.models.model_folder import open_model_folder
 
-    key = f"{samples.manifest.digest} {open_model_folder(name).weights_digest}"
-    return float(cache.get(key, lambda: perplexity_of(name, samples)))
+    key = f"log_p {samples.manifest.digest} {open_model_folder(name).weights_digest}"
+    known = cache.get(key, lambda: completion_log_probs(name, samples))
+    by_context = {(window, length): log_p for window, length, log_p in known}
+    places = zip(rows["window_id"].to_pylist(), rows["context_length"].to_pylist(), strict=True)
+    return np.array([by_context[place] for place in places], np.float64)
 
 
-def last_position(rows: pa.Table, samples: Store, exact: dict[str, tuple[float, float]]) -> dict[str, Any]:
+def last_position(
+    rows: pa.Table, samples: Store, exact: dict[str, tuple[float, float]], units: Units
+) -> dict[str, Any]:
     """The last token's exact probability, by the sum over the vocabulary, beside the estimate if there is one."""
     found: dict[str, Any] = {
         "windows": len(exact),
@@ -219,13 +261,16 @@ def last_position(rows: pa.Table, samples: Store, exact: dict[str, tuple[float, 
         "exact": float(np.exp(-np.mean([joint for _, joint in exact.values()]))),
     }
     length = int(samples.manifest.settings["window"]) - 1
-    there = {row["window_id"]: row for row in rows.to_pylist() if row["context_length"] == length}
+    numbered = zip(rows.to_pylist(), units.numbers.tolist(), strict=True)
+    there = {row["window_id"]: row | {"unit": unit} for row, unit in numbered if row["context_length"] == length}
     if all(window in there for window in exact):
-        for name in ("lower", "upper"):
-            estimates = [
-                there[window]["log_p"] - there[window]["energy"] - there[window][f"log_z_{name}"] for window in exact
-            ]
-            found[name] = float(np.exp(-np.mean(estimates)))
+        known, own = np.array([joint for _, joint in exact.values()]), [there[window] for window in exact]
+        lower, upper = (
+            np.array([row["log_p"] - row["energy"] - row[f"log_z_{name}"] for row in own])
+            for name in ("lower", "upper")
+        )
+        found["lower"], found["upper"] = (float(np.exp(-estimates.mean())) for estimates in (lower, upper))
+        found["difference"] = difference(known - lower, known - upper, np.ones(len(own)), [row["unit"] for row in own])
     return found
 
 
@@ -244,8 +289,11 @@ def describe(result: dict[str, Any], output: str) -> None:
     print(f"perplexity of {result['contexts']:,} completions, {result['samples']:,} samples each")
     print(f"  base       {result['base_perplexity']:.4f}")
     print(f"  joint      {joint['lower']:.4f} to {joint['upper']:.4f}, the upper bound being asymptotic")
+    against = result["differences"]
+    print(f"  difference {in_words(against['base'], against)}")
     for name, value in result.get("language_models", {}).items():
         print(f"  {os.path.basename(name.rstrip('/')):<10} {value:.4f}")
+        print(f"             joint against it: {in_words(against['language_models'][name], against)}")
     print(f"  effective  {effective['median']:,.1f} samples of a context (median), {effective['least']:,.1f} (least)")
     if "last_position" in result:
         last = result["last_position"]
@@ -258,7 +306,7 @@ def describe(result: dict[str, Any], output: str) -> None:
         for found in result["matches"]["joint"]:
             line = f"{found['joint']:.2%} of the joint model's, {found['samples']:,} samples each"
             print(f"             {line}; a correct one is there for {found['oracle']:.2%}")
-    for sentence in result["warnings"][:5]:
+    for sentence in [*([against["reason"]] if "reason" in against else []), *result["warnings"][:5]]:
         print(f"  careful    {sentence}")
     print(f"  written    {output}/{BOUNDS_FILE}, {CONTEXTS_FILE}" + (", figures" if "samples_curve" in result else ""))
 

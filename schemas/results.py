@@ -8,9 +8,10 @@ import pyarrow as pa
 from schemas import read_schema
 
 BOUNDS_FILE, GRID_FILE, ANALYSIS_FILE, HUMAN_FILE = "bounds.json", "grid.json", "analysis.json", "human.json"
+FINDINGS_FILE = "findings.json"
 SAMPLES_FILE, CONTEXTS_FILE, CELLS_FILE = "samples.parquet", "contexts.parquet", "grid.parquet"
 BOUNDS, GRID, ANALYSIS = read_schema("bounds"), read_schema("accuracies"), read_schema("analysis")
-DETECTION, HUMAN = read_schema("detection"), read_schema("human")
+DETECTION, HUMAN, FINDINGS = read_schema("detection"), read_schema("human"), read_schema("findings")
 
 # The completions of one context, and where each is from: the corpus, the joint model, the generator, and of all that
 # the generator drew those of the lowest and of the highest energy. Prompts have no real one; token by token there is

@@ -1,31 +1,50 @@
 """What many tests need: small texts, a small tokenizer, the commands as users call them."""
 
 import json
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from pipeline import make_windows
+from pipeline import make_windows, verify_store
 from pipeline.stores.reader import Store
 from pipeline.text.builtin_corpora import python_docs
 from pipeline.text.tokenizer import train_tokenizer
 from tests.helpers.commands import Stores, words
+from tests.helpers.processes import run_group
 
 # The files that take longest, first: one that began last would keep one core busy while the others wait.
 DEAREST = [
-    "tests/test_readmes.py",
     "tests/requirements/test_extras.py",
+    "tests/test_readmes.py",
     "tests/pipeline/test_mine_negatives.py",
-    "tests/training/test_train_energy.py",
-    "tests/training/test_train_lm.py",
-    "tests/studies/test_study.py",
     "tests/pipeline/test_make_windows.py",
-    "tests/pipeline/engines/test_generator.py",
+    "tests/studies/test_study.py",
     "tests/requirements/test_install.py",
+    "tests/evaluation/test_perplexity_bounds.py",
+    "tests/training/test_train_lm.py",
+    "tests/training/test_train_energy.py",
     "tests/pipeline/test_verify_store.py",
+    "tests/evaluation/test_score.py",
+    "tests/evaluation/test_detect.py",
+    "tests/training/language/test_masked_task.py",
+    "tests/pipeline/engines/test_vllm_engine.py",
 ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """Stages that run in this process tell libraries in its environment to be quiet: for one test, not for all."""
+    before = dict(os.environ)
+    try:
+        return (yield)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,6 +91,16 @@ def windows(tokenizer: str, tmp_path: Path) -> Callable[..., str]:
 
     make.folder = tmp_path
     return make
+
+
+@pytest.fixture
+def warm_repairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repairs run the same commands in processes of their own, but forked from a warm one."""
+
+    def run(command: list[str], cwd: str | None) -> subprocess.CompletedProcess[str]:
+        return run_group(command, cwd=cwd, stdout=None, stderr=None)
+
+    monkeypatch.setattr(verify_store, "subprocess", SimpleNamespace(run=run))
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ ORDER = [
     ["evaluation.accuracy_grid", "evaluation.detect"],
     ["evaluation.analyses"],
     ["evaluation.reporting"],
+    ["evaluation.claims"],
     ["evaluation.human.study"],
     ["evaluation.human.site"],
     ["evaluation.human"],

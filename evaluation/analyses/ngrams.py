@@ -21,6 +21,7 @@ from pipeline.runtime.errors import UserError, exit_with
 
 SIZES = (2, 3, 4)
 TEXTS = {"real": "real", "base": "base", "chosen": "joint"}  # the samples' columns, and what they are called
+DIFFERENCE = "joint - base"
 MARKERS = "osD"
 COLOURS = {"real": REAL, "base": BASE, "joint": JOINT}
 
@@ -39,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def analyse(settings: NgramsSettings) -> Analysis:
     """The share of unique n-grams, by n and by who wrote the completions."""
     samples = samples_of(settings.samples)
-    rows = [row for name, completions in texts_of(samples).items() for row in shares(name, completions)]
+    texts = texts_of(samples)
+    rows = [row for name, completions in texts.items() for row in shares(name, completions)]
+    rows += differences(texts["joint"], texts["base"])
     analysis = Analysis(
         analysis="ngrams",
         title="Unique n-grams",
@@ -76,10 +79,21 @@ def shares(text: str, completions: Sequence[ArrayLike]) -> list[dict[str, Any]]:
     return rows
 
 
+def differences(joint: Sequence[ArrayLike], base: Sequence[ArrayLike]) -> list[dict[str, Any]]:
+    """A row for every n: the joint model's share less the base model's, context by context."""
+    rows = []
+    for n in SIZES:
+        pairs = zip(joint, base, strict=True)
+        found = np.array([unique_share(one, n) - unique_share(other, n) for one, other in pairs])
+        mean, error = mean_and_error(found[~np.isnan(found)])
+        rows.append({"text": DIFFERENCE, "n": n, "unique": mean, "standard_error": error, "completions": len(found)})
+    return rows
+
+
 @styled
 def figure_of(rows: list[dict[str, Any]]) -> Figure:
     figure, axes = panels()
-    texts = list(dict.fromkeys(row["text"] for row in rows))
+    texts = list(dict.fromkeys(row["text"] for row in rows if row["text"] in COLOURS))
     for number, text in enumerate(texts):
         own = [row for row in rows if row["text"] == text]
         places = [place + (number - (len(texts) - 1) / 2) * 0.15 for place in range(len(own))]

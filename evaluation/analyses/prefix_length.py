@@ -43,14 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def analyse(settings: PrefixLengthSettings) -> Analysis:
     """The accuracy of each energy model at each length of context."""
     stores = [store_of(path, "energies") for path in settings.energies]
-    rows = [row for label, store in zip(labels_of(stores), stores, strict=True) for row in accuracies(label, store)]
+    labels = labels_of(stores)
+    rows = [row for label, store in zip(labels, stores, strict=True) for row in accuracies(label, store)]
+    trained = {label: trained_lengths(store) for label, store in zip(labels, stores, strict=True)}
     analysis = Analysis(
         analysis="prefix_length",
         title="Accuracy by length of context",
         description="Balanced accuracy of each energy model at threshold 0, for every length of context by itself.",
         rows=rows,
         warnings=doubts(stores, rows),
-        **provenance_of(settings, {"energies": [*stores]}),
+        **provenance_of(settings, {"energies": [*stores]}, trained_lengths=trained),
     )
     return write(analysis, figure_of(rows), settings.output)
 
@@ -66,6 +68,12 @@ def labels_of(stores: Sequence[Store]) -> list[str]:
     if len(set(found)) < len(found):
         raise UserError("--energies: two stores have energies of the same model: give each model once")
     return found
+
+
+def trained_lengths(store: Store) -> list[int] | None:
+    """The lengths of context that the energy model was trained on, if that is recorded."""
+    stores = store.manifest.settings["energy"].get("stores") or []
+    return sorted({int(length) for known in stores for length in known.get("context_lengths") or []}) or None
 
 
 def accuracies(label: str, store: Store) -> list[dict[str, Any]]:

@@ -5,7 +5,8 @@
 
 The samples are those of evaluation/sample_joint.py, the detector another energy model, best one trained on other
 generators. A window is called real where its score -E is above 0: for base and joint samples that is the false
-positive rate of the paper's automatic assessment of generations.
+positive rate of the paper's automatic assessment of generations. A detector that cannot distinguish real text from the
+base model's samples is no evidence: that is said, with its own accuracy.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from evaluation.analyses.analysis import Analysis, AnalysisSettings, provenance_of, run, write
 from evaluation.analyses.inputs import JointSamples, energies_of, energy_of, energy_setting, samples_of, samples_setting
 from evaluation.analyses.ngrams import COLOURS, TEXTS
-from evaluation.detection.accuracy import interval
+from evaluation.detection.accuracy import interval, is_near_chance
 from evaluation.joint.scorers import EnergyScorer
 from evaluation.results.figures import INK, panels, styled
 from pipeline.runtime.errors import UserError, exit_with
@@ -49,7 +50,7 @@ def analyse(settings: ThirdDetectorSettings) -> Analysis:
         title="Samples that a third detector takes for real text",
         description="The share of windows to which a detector that did not choose them gives a score above 0.",
         rows=rows,
-        warnings=doubts(samples, detector),
+        warnings=doubts(samples, detector, rows),
         **provenance_of(settings, {"detector": detector, "samples": samples}),
     )
     return write(analysis, figure_of(rows), settings.output)
@@ -77,7 +78,9 @@ def rows_of(called: dict[str, Flags]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"text": word, "windows": len(flags), "called_real": float(flags.mean())}
         row |= {"low": low, "high": high}
         if word != "real" and "real" in called:
-            row["accuracy"] = float((called["real"].mean() + 1 - flags.mean()) / 2)
+            right = (called["real"].astype(np.float64) + ~flags) / 2  # of each context's two windows
+            row["accuracy"] = float(right.mean())
+            row["accuracy_low"], row["accuracy_high"] = interval(right)
         rows.append(row)
     difference = called["joint"].astype(np.float64) - called["base"]
     low, high = interval((1 + difference) / 2)  # which lies between 0 and 1
@@ -85,13 +88,25 @@ def rows_of(called: dict[str, Flags]) -> list[dict[str, Any]]:
     return [*rows, row | {"low": 2 * low - 1, "high": 2 * high - 1}]
 
 
-def doubts(samples: JointSamples, detector: EnergyModelFolder) -> list[str]:
+def doubts(samples: JointSamples, detector: EnergyModelFolder, rows: list[dict[str, Any]]) -> list[str]:
     found = []
     if detector.weights_digest == samples.settings["energy"]:
         found.append("The detector is the energy model that chose the samples: it is no third one.")
     if not samples.has_real:
         found.append("The prompts have no real completions: the detector's accuracy is not known.")
-    return found
+    return found + chance_doubt(rows)
+
+
+def chance_doubt(rows: list[dict[str, Any]]) -> list[str]:
+    """That the detector itself is at chance: what it takes for real then says nothing of the samples."""
+    (base,) = (row for row in rows if row["text"] == "base")
+    if "accuracy" not in base or not is_near_chance(base["accuracy_low"]):
+        return []
+    interval = f"{base['accuracy_low']:.1%} to {base['accuracy_high']:.1%}"
+    return [
+        f"The detector is at chance, or near it: of real text and the base model's samples it calls "
+        f"{base['accuracy']:.1%} by their name ({interval}). What it takes for real is no evidence."
+    ]
 
 
 @styled

@@ -9,6 +9,8 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score, roc_curve
 
 Numbers = NDArray[np.float64]
+CHANCE = 0.5
+NEAR_CHANCE = 0.05  # above chance: a detector whose interval begins in there has learned little, if anything
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,28 @@ def balanced_accuracy(
         raise ValueError("accuracy needs both real and generated windows")
     owners = np.arange(len(real)) if real_windows is None else np.asarray(real_windows)
     others = -1 - np.arange(len(generated)) if generated_windows is None else np.asarray(generated_windows)
-    right = (real > threshold).astype(float), (generated <= threshold).astype(float)
-    shares = right[0].mean(), right[1].mean()
-    accuracy = float(sum(shares) / 2)
-    names, places = np.unique(np.concatenate([owners, others]), return_inverse=True)
-    # The accuracy as a mean over windows: each stands for what its scores add to the estimate's deviation.
-    deviations = np.concatenate([(hits - share) / (2 * len(hits)) for hits, share in zip(right, shares, strict=True)])
-    low, high = interval(accuracy + len(names) * np.bincount(places, deviations))
+    right = real > threshold, generated <= threshold
+    shares = float(right[0].mean()), float(right[1].mean())
+    names, values = accuracy_by_window(*right, owners, others)
+    low, high = interval(values)
     labels = np.concatenate([np.ones(len(real)), np.zeros(len(generated))])
     auroc = float(roc_auc_score(labels, np.concatenate([real, generated])))
-    return Accuracy(accuracy, low, high, auroc, float(shares[0]), float(shares[1]), len(names))
+    return Accuracy(sum(shares) / 2, low, high, auroc, *shares, len(names))
+
+
+def accuracy_by_window(
+    real: NDArray[np.bool_], generated: NDArray[np.bool_], real_windows: NDArray[Any], generated_windows: NDArray[Any]
+) -> tuple[NDArray[Any], Numbers]:
+    """The windows, and a number for each whose mean is the balanced accuracy of what was right and what was not.
+
+    Each window stands for what its scores add to the estimate's deviation. Of two models on the same windows these
+    can be subtracted from each other: the spread of the differences is that of a paired comparison.
+    """
+    right = real.astype(float), generated.astype(float)
+    shares = right[0].mean(), right[1].mean()
+    names, places = np.unique(np.concatenate([real_windows, generated_windows]), return_inverse=True)
+    deviations = np.concatenate([(hits - share) / (2 * len(hits)) for hits, share in zip(right, shares, strict=True)])
+    return names, sum(shares) / 2 + len(names) * np.bincount(places, deviations)
 
 
 def interval(values: NDArray[np.floating], level: float = 0.95) -> tuple[float, float]:
@@ -65,6 +79,11 @@ def interval(values: NDArray[np.floating], level: float = 0.95) -> tuple[float, 
     half = float(norm.ppf((1 + level) / 2)) * padded.std(ddof=1) / np.sqrt(len(padded))
     low, high = padded.mean() - half, padded.mean() + half
     return float(np.clip(min(low, values.mean()), 0, 1)), float(np.clip(max(high, values.mean()), 0, 1))
+
+
+def is_near_chance(low: float) -> bool:
+    """Of an accuracy whose interval begins at `low`."""
+    return low < CHANCE + NEAR_CHANCE
 
 
 @dataclass(frozen=True)

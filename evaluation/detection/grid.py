@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.detection.accuracy import Accuracy, Rule, balanced_accuracy, best_rule
-from evaluation.detection.labels import Origin, origin, origin_of_stores, setting_of, warning_about
+from evaluation.detection.labels import (
+    ENERGY,
+    LIKELIHOOD,
+    TFIDF,
+    Origin,
+    origin,
+    origin_of_stores,
+    setting_of,
+    warning_about,
+)
 from evaluation.detection.texts import whole_texts
 from evaluation.detection.tfidf import Tfidf, train_tfidf
 from evaluation.detection.window_texts import texts_of
@@ -73,6 +82,17 @@ class GridData:
         return [Store(path, kind="negatives") for path in self.stores]
 
 
+@dataclass(frozen=True)
+class GridModel:
+    """A row's model: what it is, what it was trained on, what it calls real, how it scores a test set, its folder."""
+
+    description: dict[str, Any]
+    train: Origin
+    rule: Rule
+    scores: Callable[[GridData], Scores]
+    folder: str | None = None  # none where no store of energies is kept
+
+
 def at(root: str, path: str) -> str:
     """A path of a grid file, which is relative to the root."""
     return path if "://" in path or os.path.isabs(path) else files.join(root, path)
@@ -91,44 +111,57 @@ class Grid:
         """Accuracy, interval, setting and warnings; or what stood in the way."""
         cell: dict[str, Any] = {"row": row["name"], "column": column["name"]}
         try:
-            train, scores_of, rule = self.model(row, column["name"])
+            model = self.model(row, column["name"])
+            cell["model"] = model.description
             data = GridData.of(column, self.root)
             test = origin_of_column(column, data)
-            scores = scores_of(data)
+            scores = model.scores(data)
         except UserError as error:
             return cell | {"problem": str(error)}
         lengths = sorted({int(length) for length in np.unique(scores.real_contexts)})
-        warning = warning_about(train, test)
+        warning = warning_about(model.train, test)
+        if model.folder and data.stores:
+            cell["energies"] = [self.energies_of(model.folder, path) for path in data.stores]
         return cell | {
-            "setting": setting_of(train, test),
-            **scores.accuracy(rule).described(),
-            "by_context": {str(length): scores.accuracy(rule, length).described() for length in lengths},
-            "rule": {"sign": rule.sign, "threshold": rule.threshold},
+            "setting": setting_of(model.train, test),
+            "trained": model.train.described(),
+            "tested": test.described() | {"rules": rules_of(data)},
+            **scores.accuracy(model.rule).described(),
+            "by_context": {str(length): scores.accuracy(model.rule, length).described() for length in lengths},
+            "rule": {"sign": model.rule.sign, "threshold": model.rule.threshold},
             "warnings": [warning] if warning else [],
         }
 
-    def model(self, row: dict[str, Any], column: str) -> tuple[Origin, Callable[[GridData], Scores], Rule]:
-        """A row's model: what it was trained on, how it scores a test set, and what it calls real."""
+    def model(self, row: dict[str, Any], column: str) -> GridModel:
+        """A row's model, as the grid file names it for this column."""
         if "energy" in row:
             name = self.chosen(row, "energy", column)
             folder = open_energy_model(name)
-            return origin(folder.provenance.get("stores") or []), lambda data: self.scored(name, data), Rule(1, 0.0)
+            known = {"role": ENERGY, "kind": folder.config.kind, "preset": folder.provenance.get("preset")}
+            return GridModel(
+                known | {"digest": folder.weights_digest},
+                origin(folder.provenance.get("stores") or []),
+                Rule(1, 0.0),
+                lambda data: self.scored(name, data),
+                name,
+            )
         valid = GridData.of(self.chosen(row, "valid", column), self.root)
         if "likelihood" in row:
             name = self.chosen(row, "likelihood", column)
             model = open_language_model(name)
-            known = {"architecture": model.provenance.get("preset"), "digest": model.weights_digest}
-            train = origin([{"corpus": model.provenance.get("corpus"), "generator": known}])
+            generator = {"architecture": model.provenance.get("preset"), "digest": model.weights_digest}
+            train = origin([{"corpus": model.provenance.get("corpus"), "generator": generator}])
             if (key := digest_of({"model": model.weights_digest, "valid": valid.stores})) not in self.rules:
                 there = self.scored(name, valid)
                 self.rules[key] = best_rule(there.real, there.generated)
-            return train, lambda data: self.scored(name, data), self.rules[key]
+            known = {"role": LIKELIHOOD, "preset": model.provenance.get("preset"), "digest": model.weights_digest}
+            return GridModel(known, train, self.rules[key], lambda data: self.scored(name, data), name)
         learned = GridData.of(self.chosen(row, "tfidf", column), self.root)
         key = digest_of({"train": repr(learned), "valid": repr(valid)})
         if key not in self.baselines:
             self.baselines[key] = train_tfidf(*labelled(learned), *labelled(valid))
         train = origin_of_stores(learned.opened()) if learned.stores else Origin(frozenset(), frozenset())
-        return train, lambda data: by_text(self.baselines[key], data), Rule(1, 0.0)
+        return GridModel({"role": TFIDF}, train, Rule(1, 0.0), lambda data: by_text(self.baselines[key], data))
 
     def chosen(self, row: dict[str, Any], key: str, column: str) -> Any:
         """What a row names, or, where it names one for each column, what it names for this one."""
@@ -166,6 +199,11 @@ def origin_of_column(column: dict[str, Any], data: GridData) -> Origin:
         frozenset([column["corpus"]] if "corpus" in column else []),
         frozenset([column["architecture"]] if "architecture" in column else []),
     )
+
+
+def rules_of(data: GridData) -> list[str]:
+    """How the negatives of a test set were drawn."""
+    return sorted({str((store.manifest.sampling or {}).get("rule")) for store in data.opened()})
 
 
 def read_energies(path: str) -> Scores:

@@ -13,6 +13,7 @@ IN_DOMAIN, CROSS_ARCHITECTURE, CROSS_CORPUS, WILD = SETTINGS = (
     "wild",
 )
 UNKNOWN = "unknown"
+ENERGY, LIKELIHOOD, TFIDF = "energy", "likelihood", "tfidf"  # what can be tested
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,9 @@ class Origin:
     corpora: frozenset[str]
     architectures: frozenset[str]
     generator_digests: frozenset[str] = frozenset()
+
+    def described(self) -> dict[str, list[str]]:
+        return {"corpora": sorted(self.corpora), "architectures": sorted(self.architectures)}
 
 
 def origin_of_stores(stores: Sequence[Store]) -> Origin:

@@ -27,6 +27,8 @@ from schemas.results import HUMAN, HUMAN_FILE
 
 COLUMNS = ["Model 1", "Relation", "Model 2", "Rate", "95% interval", "p-value", "Items", "Votes", "Dropped", "Alpha"]
 
+SCRIPTED = "The raters were scripted: a program's votes, which say nothing of what people prefer."
+
 
 @dataclass(frozen=True, kw_only=True)
 class AnalyseSettings(Settings):
@@ -34,6 +36,7 @@ class AnalyseSettings(Settings):
 
     study: tuple[str, ...] = setting(help="a study; several times", metavar="FILE")
     output: str = setting(help="where human.json goes", metavar="DIR")
+    scripted: bool = setting(False, help="the votes are a program's, to try things out: the table says so")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,6 +50,8 @@ def analyse(settings: AnalyseSettings) -> dict[str, Any]:
     studies = [StudyFile(path) for path in settings.study]
     found = [votes_of(study) for study in studies]
     content = table(studies, [result(study, votes) for study, votes in zip(studies, found, strict=True)])
+    content["scripted"] = settings.scripted
+    content["notes"] = [*([SCRIPTED] if settings.scripted else []), *content["notes"]]
     write_json(files.join(settings.output, HUMAN_FILE), content, HUMAN, ensure_ascii=False)
     items, votes = items_table(studies, found), votes_table(studies, found)
     for name, rows in (("items.parquet", items), ("votes.parquet", votes)):

@@ -46,16 +46,15 @@ def windows_of(samples: Store) -> Iterator[tuple[str, NDArray[np.int32], int]]:
                 yield row["window_id"], np.array(row["tokens"], np.int32), row["context_length"]
 
 
-def perplexity_of(name: str, samples: Store) -> float:
-    """A language model's perplexity on the store's real completions, given their contexts."""
+def completion_log_probs(name: str, samples: Store) -> list[tuple[str, int, float]]:
+    """A language model's log-probability of the store's real completions: window, length of context, log P."""
     generator, direction = open_base(name, samples), samples.manifest.settings["direction"]
-    total, tokens = 0.0, 0
-    pairs = (divide(window, length, direction) for _, window, length in windows_of(samples))
-    for some in progress(batched(pairs, AT_ONCE), f"{name}: completions"):
-        contexts, completions = zip(*some, strict=True)
-        total += float(generator.log_prob(contexts, completions).sum())
-        tokens += sum(map(len, completions))
-    return float(np.exp(-total / tokens))
+    found: list[tuple[str, int, float]] = []
+    for some in progress(batched(windows_of(samples), AT_ONCE), f"{name}: completions"):
+        contexts, completions = zip(*(divide(window, length, direction) for _, window, length in some), strict=True)
+        log_p = generator.log_prob(contexts, completions).tolist()
+        found += [(window, length, own) for (window, _, length), own in zip(some, log_p, strict=True)]
+    return found
 
 
 def last_token_log_probs(

@@ -3,7 +3,8 @@
 import os
 from typing import Any
 
-from evaluation.detection.labels import CROSS_ARCHITECTURE, CROSS_CORPUS, IN_DOMAIN, UNKNOWN, WILD
+from evaluation.detection.accuracy import CHANCE, is_near_chance
+from evaluation.detection.labels import CROSS_ARCHITECTURE, CROSS_CORPUS, ENERGY, IN_DOMAIN, LIKELIHOOD, UNKNOWN, WILD
 from evaluation.reporting.blocks import (
     NOTHING,
     Cell,
@@ -23,7 +24,6 @@ from evaluation.reporting.blocks import (
 from evaluation.reporting.commands import usage
 from evaluation.reporting.inputs import Findings, Result
 
-CHANCE = 0.5
 MEANINGS = {
     IN_DOMAIN: "the corpus and the generator's architecture are those of training",
     CROSS_ARCHITECTURE: "another generator's architecture",
@@ -31,6 +31,47 @@ MEANINGS = {
     WILD: "another corpus and another architecture",
     UNKNOWN: "what the model was trained on, or tested on, is not known",
 }
+
+
+SO = "it has hardly learned, and what it adds to the language model is to be doubted."
+NEAR = f"The energy model's accuracy is at chance, 50 %, or near it: {SO}"
+BELOW = f"The energy model distinguishes texts less well than a language model's log-likelihood does: {SO}"
+NEAR_AND_BELOW = (
+    f"The energy model's accuracy is at chance or near it, and below that of a language model's log-likelihood: {SO}"
+)
+
+
+def role_of(cell: dict[str, Any]) -> str | None:
+    return (cell.get("model") or {}).get("role")
+
+
+def likelihood_beside(cell: dict[str, Any], cells: list[dict[str, Any]]) -> float | None:
+    """The best accuracy of a log-likelihood on the same test set."""
+    found = [
+        float(other["accuracy"])
+        for other in cells
+        if role_of(other) == LIKELIHOOD and other["column"] == cell["column"] and "accuracy" in other
+    ]
+    return max(found, default=None)
+
+
+def doubt_about(cell: dict[str, Any], cells: list[dict[str, Any]]) -> str | None:
+    """Whether the energy model of a cell has hardly learned: at chance, or below the log-likelihood beside it."""
+    if role_of(cell) != ENERGY or "accuracy" not in cell:
+        return None
+    likelihood = likelihood_beside(cell, cells)
+    near, below = is_near_chance(cell["low"]), likelihood is not None and cell["accuracy"] < likelihood
+    return NEAR_AND_BELOW if near and below else NEAR if near else BELOW if below else None
+
+
+def doubted_energies(found: Findings) -> set[str]:
+    """The digests of energy models that have hardly learned, by the grids."""
+    return {
+        cell["model"]["digest"]
+        for grid in found.of("grid")
+        for cell in grid.content["cells"]
+        if doubt_about(cell, grid.content["cells"])
+    }
 
 
 def grids_section(found: Findings) -> PageSection:

@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from evaluation.detection.labels import ENERGY
+from evaluation.reporting.accuracy import doubt_about, doubted_energies, likelihood_beside, role_of
 from evaluation.reporting.blocks import in_interval, in_percent, in_perplexity
 from evaluation.reporting.inputs import Findings, Result
 from evaluation.reporting.perplexity import base_of, between, corpus_of, difference, energy_of
 
 MOST = 6  # rows of the figure
+LEAST_SPAN = 0.05  # of the base perplexity, from end to end of a line: a tenth of a percent must look like one
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class Headline:
 
 def headline(found: Findings) -> Headline:
     best = best_of_each_corpus(found.of("bounds"))
-    facts = [perplexity_fact(result) for result in best[:MOST]]
+    doubted = doubted_energies(found)
+    facts = [perplexity_fact(result, doubted) for result in best[:MOST]]
     facts += [fact for result in best for fact in correct_fact(result)]
     facts += accuracy_fact(found)
     lines = [line_of(result.content) for result in best[:MOST]]
@@ -86,7 +90,7 @@ def sentence_of(best: list[Result]) -> str:
     )
 
 
-def perplexity_fact(result: Result) -> Fact:
+def perplexity_fact(result: Result, doubted: set[str]) -> Fact:
     content = result.content
     note = f"{difference(content)}; {content['contexts']:,} completions, {content['samples']:,} samples each"
     return Fact(
@@ -94,7 +98,7 @@ def perplexity_fact(result: Result) -> Fact:
         in_perplexity(content["base_perplexity"]),
         between(content["joint_perplexity"]),
         note,
-        bool(content.get("warnings")),
+        bool(content.get("warnings")) or content["energy"].get("digest") in doubted,
     )
 
 
@@ -109,12 +113,16 @@ def correct_fact(result: Result) -> Iterator[Fact]:
 
 
 def accuracy_fact(found: Findings) -> list[Fact]:
-    """The best cell of all grids, without those that are warned about if there are others; or what there is instead."""
-    cells = [cell for grid in found.of("grid") for cell in grid.content["cells"] if "accuracy" in cell]
+    """The energy model's best cell of all grids, if there are others without those that are warned about; or else."""
+    grids = [grid.content["cells"] for grid in found.of("grid")]
+    cells = [(cell, own) for own in grids for cell in own if "accuracy" in cell and role_of(cell) in (ENERGY, None)]
     if cells:
-        cell = max(cells, key=lambda one: (not one.get("warnings"), one["accuracy"]))
+        cell, own = max(cells, key=lambda one: (not one[0].get("warnings"), one[0]["accuracy"]))
         note = f"{cell['row']} on {cell['column']}, {cell['setting']}; {in_interval(cell['low'], cell['high'])}"
-        return [Fact("Best accuracy in a grid", "", in_percent(cell["accuracy"]), note, bool(cell.get("warnings")))]
+        likelihood = likelihood_beside(cell, own)
+        note += "" if likelihood is None else f"; log-likelihood {in_percent(likelihood)}"
+        careful = bool(cell.get("warnings") or doubt_about(cell, own))
+        return [Fact("Best accuracy in a grid", "", in_percent(cell["accuracy"]), note, careful)]
     texts = [one for result in found.of("detection") for one in result.content["accuracy"]]
     if texts:
         one = max(texts, key=lambda known: float(known["balanced_accuracy"]))
@@ -137,7 +145,7 @@ def line_of(content: dict[str, Any]) -> Line:
     }
     values = [base, joint["lower"], joint["upper"], *others.values()]
     low, high = min(values), max(values)
-    edge = 0.12 * (high - low) or 0.1 * high
+    edge = max(0.12 * (high - low), (LEAST_SPAN * base - (high - low)) / 2)
     low, high = max(0.0, low - edge), high + edge
 
     def span(style: str, name: str, start: float, end: float) -> Span:

@@ -23,6 +23,8 @@ from schemas.results import (
     BOUNDS,
     BOUNDS_FILE,
     DETECTION,
+    FINDINGS,
+    FINDINGS_FILE,
     GRID,
     GRID_FILE,
     HUMAN,
@@ -196,4 +198,5 @@ READERS: dict[str, Callable[[str], KindAndContent]] = {
     GRID_FILE: _valid("grid", GRID),
     ANALYSIS_FILE: _valid("analysis", ANALYSIS),
     HUMAN_FILE: _valid("human", HUMAN),
+    FINDINGS_FILE: _valid("findings", FINDINGS),
 }

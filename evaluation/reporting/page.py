@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from evaluation.reporting.accuracy import detection_section, grids_section
 from evaluation.reporting.blocks import PageSection, visible
+from evaluation.reporting.findings import findings_section
 from evaluation.reporting.headline import headline
 from evaluation.reporting.inputs import Findings
 from evaluation.reporting.perplexity import bounds_section, matches_section, perplexity_section
@@ -19,6 +20,7 @@ from evaluation.reporting.warnings import MOST, warnings_of
 
 SECTIONS = (
     runs_section,
+    findings_section,
     perplexity_section,
     bounds_section,
     matches_section,

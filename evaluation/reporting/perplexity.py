@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from evaluation.joint.paired import direction
 from evaluation.reporting.blocks import (
     Cell,
     Fold,
@@ -16,10 +17,12 @@ from evaluation.reporting.blocks import (
     Table,
     count,
     decimal,
-    in_interval,
     in_perplexity,
+    listed,
     percent,
     perplexity,
+    signed,
+    times,
     words,
 )
 from evaluation.reporting.commands import usage
@@ -83,13 +86,18 @@ def main_table(results: Sequence[Result]) -> Table:
         mixed = ("at every position",) if content.get("positions") else ()
         where = [words(corpus_of(content)), Cell(f"{content['contexts']:,}", content["contexts"], mixed)]
         others = content.get("language_models", {})
-        exact = [(f"Base: {base_of(content)}", content["base_perplexity"])]
-        exact += [(f"Other: {os.path.basename(path.rstrip('/'))}", value) for path, value in others.items()]
-        for name, value in exact:
+        against = content.get("differences") or {}
+        apart = against.get("language_models") or {}
+        exact = [(f"Base: {base_of(content)}", content["base_perplexity"], None)]
+        exact += [(f"Other: {os.path.basename(path.rstrip('/'))}", value, path) for path, value in others.items()]
+        for name, value, path in exact:
             key = (name, corpus_of(content), content["contexts"], value)
             if key not in seen:
                 number = Cell(in_perplexity(value), value, small=("exact",))
-                rows.append([Cell(name, small=(result.name,)), *where, number, number, *[words(None)] * 3])
+                own = apart.get(path) if path else against.get("base")
+                rows.append(
+                    [Cell(name, small=(result.name,)), *where, number, number, *[words(None)] * 3, difference_cell(own)]
+                )
             seen.add(key)
         upper = Cell(in_perplexity(joint["upper"]), joint["upper"], small=("asymptotic",))
         rows.append(
@@ -101,6 +109,7 @@ def main_table(results: Sequence[Result]) -> Table:
                 count(content["samples"]),
                 decimal(effective["median"]),
                 decimal(effective["least"]),
+                words(None),
             ]
         )
     columns = (
@@ -112,9 +121,12 @@ def main_table(results: Sequence[Result]) -> Table:
         "Samples",
         "Effective, median",
         "Effective, least",
+        "Joint against it",
     )
-    note = "Effective: how many equally weighted samples the weighted ones of a context are worth."
-    return Table("Test perplexity", columns, rows, [note])
+    notes = ["Effective: how many equally weighted samples the weighted ones of a context are worth."]
+    if units := {over(against) for result in results if (against := result.content.get("differences"))}:
+        notes.append(f"Joint against it: what the bounds say, and a paired 95 % interval, {listed(sorted(units))}.")
+    return Table("Test perplexity", columns, rows, notes)
 
 
 def paper_table() -> Table:
@@ -263,11 +275,34 @@ def matches_section(found: Findings) -> PageSection:
 
 
 def difference(content: dict[str, Any]) -> str:
-    """How the joint perplexity compares with the base model's, in words that the bounds allow."""
-    base, joint = content["base_perplexity"], content["joint_perplexity"]
-    low, high = sorted(1 - joint[name] / base for name in ("lower", "upper"))
-    if low > 0:
-        return f"{in_interval(low, high)} lower"
-    if high < 0:
-        return f"{in_interval(-high, -low)} higher"
-    return "not distinguished by the bounds"
+    """How the joint perplexity compares with the base model's: lower or higher only where its interval says so."""
+    against = content.get("differences")
+    if not against:
+        joint, base = content["joint_perplexity"], content["base_perplexity"]
+        ends = [in_change(100 * (joint[name] / base - 1)) for name in ("lower", "upper")]
+        return f"{' to '.join(dict.fromkeys(ends))}\u00a0% by the bounds, with no interval over other text"
+    return f"{direction(against['base'])}: {in_changes(against['base'])}, {over(against)}"
+
+
+def in_changes(found: dict[str, Any]) -> str:
+    """`−0.2 to −0.1 % (−0.6 to +0.4 %)`: what the bounds say, and in brackets the interval of both."""
+    own = found["percent"]
+    middle = " to ".join(dict.fromkeys(in_change(own[name]) for name in ("lower", "upper")))
+    interval = "no interval" if own["low"] is None else f"{in_change(own['low'])} to {in_change(own['high'])}\u00a0%"
+    return f"{middle}\u00a0% ({interval})"
+
+
+def in_change(percent: float) -> str:
+    """With a sign, and two figures where one would be 0."""
+    return signed(f"{percent:+.1f}" if abs(percent) >= 0.05 else f"{percent:+.2f}")
+
+
+def over(against: dict[str, Any]) -> str:
+    return f"over {times(against['count'], against['over'].removesuffix('s'))}"
+
+
+def difference_cell(found: dict[str, Any] | None) -> Cell:
+    if found is None:
+        return words(None)
+    text, _, interval = in_changes(found).partition(" (")
+    return Cell(text, found["percent"]["upper"], (interval.removesuffix(")"), direction(found)))

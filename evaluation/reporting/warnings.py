@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from evaluation.detection.accuracy import is_near_chance
+from evaluation.detection.labels import ENERGY
 from evaluation.joint.bounds import LEAST_EFFECTIVE_SAMPLES
-from evaluation.reporting.blocks import listed, times
+from evaluation.reporting.accuracy import NEAR, doubt_about, likelihood_beside, role_of
+from evaluation.reporting.blocks import in_percent, listed, times
 from evaluation.reporting.inputs import Findings
 
 PROBLEM, CAREFUL = "problem", "careful"
+NO_INTERVAL = "Differences of perplexity have no interval: an older bounds.json: make it again."
 MOST = 8  # warnings that are shown unfolded
 
 
@@ -39,9 +43,22 @@ def doubts(found: Findings) -> Iterator[tuple[str, str, str, str]]:
                 yield "Left out of a grid", where, PROBLEM, cell["problem"]
             for sentence in cell.get("warnings", []):
                 yield "Accuracy", where, CAREFUL, sentence
+            if sentence := doubt_about(cell, result.content["cells"]):
+                likelihood = likelihood_beside(cell, result.content["cells"])
+                beside = "" if likelihood is None else f", log-likelihood {in_percent(likelihood)}"
+                yield "Energy model", f"{where} ({in_percent(cell['accuracy'])}{beside})", CAREFUL, sentence
+    if not any(role_of(cell) == ENERGY for grid in found.of("grid") for cell in grid.content["cells"]):
+        for result in found.of("energy_model"):
+            accuracy = (result.content.get("provenance") or {}).get("accuracy")
+            if accuracy is not None and is_near_chance(accuracy):
+                yield "Energy model", f"{result.name} ({in_percent(accuracy)} in training)", CAREFUL, NEAR
     for result in found.of("bounds"):
         for sentence in result.content.get("warnings", []):
             yield "Bounds", result.name, CAREFUL, sentence
+        if "differences" not in result.content:
+            yield "Bounds", result.name, CAREFUL, NO_INTERVAL
+        elif reason := result.content["differences"].get("reason"):
+            yield "Bounds", result.name, CAREFUL, f"Windows count as if they were independent: {reason}."
         least, drawn = result.content["effective_samples"]["least"], result.content["samples"]
         if least < min(LEAST_EFFECTIVE_SAMPLES, drawn / 2) and not result.content.get("warnings"):
             yield "Bounds", result.name, CAREFUL, few(drawn, least, "the bounds mean little there")

@@ -1,5 +1,7 @@
 """What the paper measured, in percent or perplexity, to stand beside our own numbers."""
 
+from dataclasses import dataclass
+
 # Each table: row, then column.
 ACCURACY: dict[str, dict[str, dict[str, float]]] = {
     "in_domain": {
@@ -83,3 +85,69 @@ PERPLEXITY: dict[str, dict[str, tuple[float, float]]] = {
     "Joint BiT-Base* (24L)": {"CCNews": (12.93, 12.95), "Books": (16.17, 16.18)},
     "Joint BiT-Large* (24L)": {"CCNews": (12.10, 12.16), "Books": (15.17, 15.22)},
 }
+
+# The same on the validation set.
+VALID_PERPLEXITY: dict[str, dict[str, tuple[float, float]]] = {
+    "Base LM": {"CCNews": (18.41, 18.41), "Books": (16.16, 16.16)},
+    "RALM": {"CCNews": (17.01, 17.01), "Books": (15.71, 15.71)},
+    "BALM": {"CCNews": (16.50, 16.50), "Books": (15.00, 15.00)},
+    "Joint UniT": {"CCNews": (16.42, 16.44), "Books": (15.12, 15.13)},
+    "Joint BiT-Base": {"CCNews": (15.32, 15.35)},
+    "Base LM-24L": {"CCNews": (15.71, 15.71), "Books": (15.61, 15.61)},
+    "RALM-24L": {"CCNews": (15.70, 15.70), "Books": (15.63, 15.63)},
+    "BALM-24L": {"CCNews": (14.58, 14.58), "Books": (15.20, 15.20)},
+    "Joint UniT (24L)": {"CCNews": (14.59, 14.61), "Books": (15.12, 15.16)},
+    "Joint BiT-Base (24L)": {"CCNews": (13.68, 13.69)},
+    "Joint BiT-Med (24L)": {"CCNews": (12.97, 13.01)},
+    "Joint BiT-Base*": {"CCNews": (15.11, 15.17), "Books": (14.14, 14.16)},
+    "Joint BiT-Large*": {"CCNews": (14.59, 14.61), "Books": (13.80, 13.83)},
+    "Joint BiT-Base* (24L)": {"CCNews": (13.60, 13.62), "Books": (14.11, 14.12)},
+    "Joint BiT-Large* (24L)": {"CCNews": (12.71, 12.77), "Books": (13.30, 13.34)},
+}
+
+# Test perplexity of the generators of the cross-architecture table, on Wikitext.
+GENERATOR_PERPLEXITY = {"Conv": 35.4, "TransfSmall": 33.5}
+
+# Of the cross-architecture table: rows averaged over their columns.
+CROSS_ARCHITECTURE_MEANS = {"Conv": 87.1, "TransfSmall": 87.2}
+
+# OpenAI's own detectors on the same files, which the wild table has in brackets.
+OPENAI: dict[str, dict[str, float]] = {
+    "in-domain": {"Small top-k": 99.3, "Med top-k": 98.5, "Big top-k": 97.9, "Huge top-k": 96.0},
+    "cross-architecture": {"Med top-k": 96.6, "Big top-k": 90.9, "Huge top-k": 79.3},
+}
+
+
+@dataclass(frozen=True)
+class HumanRate:
+    """In how many percent of 333 sentences fewer (<), or not more (≤), raters prefer model 1 than model 2."""
+
+    model_1: str
+    relation: str
+    model_2: str
+    rate: float
+    p_value: float
+
+
+HUMAN = (
+    HumanRate("Base LM", "<", "Joint UniT", 52.85, 0.16),
+    HumanRate("Base LM", "<", "Joint BiT-Base", 56.25, 0.015),
+    HumanRate("Base LM", "<", "Joint BiT-Large*", 58.93, 0.00084),
+    HumanRate("Base LM", "<", "BALM", 46.77, 0.88),
+    HumanRate("BALM", "<", "Joint UniT", 50.00, 0.52),
+    HumanRate("BALM", "<", "Joint BiT-Base", 57.89, 0.0027),
+    HumanRate("BALM", "<", "Joint BiT-Large*", 59.89, 0.00020),
+    HumanRate("BALM-24L", "<", "Joint BiT-Med (24L)", 56.23, 0.015),
+    HumanRate("Joint BiT-Large* (24L)", "<", "Human", 55.21, 0.036),
+    HumanRate("Base LM", "≤", "BALM", 54.85, 0.050),
+)
+
+# A third detector: how many samples it takes for real, and its accuracy; of the base model and of Joint BiT-Med.
+FALSE_POSITIVES = {"Base LM": 17.8, "Joint BiT-Med": 31.8}
+THIRD_DETECTOR = {"Base LM": 89.9, "Joint BiT-Med": 82.9}
+
+# Mean log-probability of real completions less that of the model's own samples, apart from its sign.
+DENSITIES = {"Base LM": 21.64, "Joint BiT-Base": 6.20}
+
+# Five tokens replaced along the gradient in one window of Wikitext: score and perplexity, before and after.
+REPLACED = {"negative": ((-0.77, 20.77), (0.00, 117.30)), "positive": ((-0.25, 77.68), (-0.78, 142.85))}

@@ -99,8 +99,9 @@ def python_docs(split: str) -> Iterator[str]:
 
 def parse_lines(url: str) -> Lines | None:
     """The language of lines that a `builtin:…` input describes; None if it is not one."""
-    name, *options = url.split(":")[1:]
-    if name not in LANGUAGES:
+    kind, *rest = url.split(":")
+    name, *options = rest or [""]
+    if kind != "builtin" or name not in LANGUAGES:
         return None
     values = {"digits": LANGUAGES[name].digits}
     for option in options:

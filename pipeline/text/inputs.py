@@ -6,6 +6,7 @@ from typing import Any
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import Manifest
+from pipeline.text.builtin_corpora import parse_lines
 from pipeline.text.document_part import DocumentPart
 from pipeline.text.documents import Source
 from pipeline.text.survey import survey_file
@@ -14,8 +15,11 @@ MOST_LISTED = 1000  # files that a description of text names one by one
 
 
 def text_of(manifest: Manifest) -> dict[str, Any]:
-    """The text that windows were cut from, as a model that is trained on them remembers it: digests, not names."""
-    digests = sorted(entry["digest"] for entry in manifest.inputs)
+    """The text that windows were cut from, as a model that is trained on them remembers it: digests, not names.
+
+    Lines that are drawn from a rule are no text: a model learns the rule, there are too many to remember.
+    """
+    digests = sorted(entry["digest"] for entry in manifest.inputs if parse_lines(entry["file"]) is None)
     return {"inputs": digests[:MOST_LISTED], "documents": manifest.settings.get("documents")}
 
 

@@ -100,6 +100,16 @@ SECTIONS = {
         },
     ),
     "detections": Section("evaluation/detect.py", "scores.parquet", {"energy": ("energy_models",)}),
+    "human": Section(
+        "evaluation/human/prepare.py",
+        "study.sqlite",
+        {
+            "a": ("joint_samples",),
+            "b": ("joint_samples",),
+            "qualification": ("joint_samples",),
+            "gold": ("windows", "joint_samples"),
+        },
+    ),
 }
 GRID_REFERENCES = {  # what a grid's keys may name
     "stores": ("negatives", "imports"),
@@ -110,6 +120,8 @@ GRID_REFERENCES = {  # what a grid's keys may name
 }
 TEXTS = ("real", "generated")  # a grid's keys for files, which are not below the output
 MODELS = {"language_models", "energy_models"}
+FILES = {"detections", "human"}  # sections whose scripts write one file
+PARTS = {"splits": "/", "joint_samples": ":"}  # what comes before a part of an entry: texts/train.jsonl, samples:chosen
 ROOT = str(Path(__file__).parents[2])
 
 
@@ -149,7 +161,7 @@ class Study:
         self.title = str(self.content.get("title", os.path.basename(path)))
 
     def jobs(self) -> list[Job]:
-        """All commands in an order in which they can run; the report, of everything, is the last."""
+        """All commands in an order in which they can run; the findings and the report, of everything, are the last."""
         found = {
             (section, name): self.job(section, name, dict(entry or {}))
             for section in SECTIONS
@@ -160,7 +172,10 @@ class Study:
         if not found:
             raise UserError(f"{self.path}: there is nothing to do in it")
         jobs = in_order(found.values(), self.path)
-        report = os.path.join(self.output, "report.html")
+        findings, report = os.path.join(self.output, "findings"), os.path.join(self.output, "report.html")
+        decide = ["python", at_hand("evaluation/findings.py"), "--input", self.output, "--output", findings]
+        last_file = os.path.join(findings, "findings.json")
+        jobs.append(Job("findings", decide, [job.name for job in jobs], last_file))
         command = [
             "python",
             at_hand("evaluation/report.py"),
@@ -198,17 +213,16 @@ class Study:
                 values = [",".join(values)]
             words += [f"--{flag}"] if value is True else [word for one in values for word in (f"--{flag}", one)]
         folder = self.folder(section, name)
-        target = os.path.join(folder, kind.last_file) if section == "detections" else folder
+        target = os.path.join(folder, kind.last_file) if section in FILES else folder
         return Job(f"{section}/{name}", [*words, "--output", target], needs, os.path.join(folder, kind.last_file))
 
     def resolved(self, flag: str, word: str, kind: Section, needs: list[str]) -> str:
         """A name of another entry becomes its folder; anything else is a path, or whatever the script takes."""
         for section in kind.references.get(flag, ()):
-            name, _, rest = word.partition("/") if section == "splits" else (word, "", "")
+            name, sign, rest = word.partition(PARTS[section]) if section in PARTS else (word, "", "")
             if name in (self.content.get(section) or {}):
-                folder = self.folder(section, name)
                 needs.append(f"{section}/{name}")
-                return os.path.join(folder, rest) if rest else folder
+                return self.folder(section, name) + sign + rest
         return word
 
     def grid(self, name: str, entry: dict[str, Any]) -> Job:

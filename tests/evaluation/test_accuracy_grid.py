@@ -123,6 +123,13 @@ def test_cells_are_what_a_plain_computation_says(negatives, backwards, generator
     assert "91.7%" in printed
     assert {"grid.json", "grid.parquet", "grid.svg", "grid.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
     assert pq.read_schema(tmp_path / "out/grid.parquet").equals(CELLS, check_metadata=True)
+    roles = {name: cells[name, "prefixes"]["model"]["role"] for name in ("BiT", "Likelihood", "TF-IDF")}
+    assert roles == {"BiT": "energy", "Likelihood": "likelihood", "TF-IDF": "tfidf"}
+    assert cells["BiT", "both"]["model"]["kind"] == "bit"
+    assert len(cells["BiT", "both"]["energies"]) == 2
+    assert "energies" not in cells["TF-IDF", "both"]
+    assert cells["BiT", "prefixes"]["tested"]["rules"] == ["temperature"]
+    assert (result["paper"], cells["BiT", "prefixes"]["paper_row"]) == ("in_domain", "UniT")
     # A second run scores nothing again.
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/energies").glob("*/shards/*")}
     assert kept

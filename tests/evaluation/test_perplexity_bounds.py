@@ -1,6 +1,7 @@
 """Perplexity of the joint model, against what enumeration says it is."""
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from evaluation import perplexity_bounds, score
 from evaluation.joint.bounds import joint_perplexity, log_partition_bounds, warnings_about
 from evaluation.joint.contexts import contexts_of, open_stores
+from evaluation.joint.paired import UNCERTAIN, direction
 from evaluation.perplexity_bounds import BoundsSettings
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
@@ -48,6 +50,7 @@ def test_a_constant_energy_changes_nothing(world):
     for bound in result["joint_perplexity"].values():
         assert bound == pytest.approx(result["base_perplexity"], rel=1e-9)
     assert result["effective_samples"]["least"] == pytest.approx(SAMPLES)
+    assert direction(result["differences"]["base"]) == UNCERTAIN
 
 
 @pytest.mark.slow
@@ -94,6 +97,40 @@ def test_another_language_model_is_measured_on_the_same_completions(world):
     logits = lm(torch.cat([torch.full((len(windows), 1), 4), windows[:, :-1]], 1)).logits.log_softmax(-1)
     steps = logits.gather(2, windows[:, :, None])[:, CONTEXT:, 0]
     assert second == pytest.approx(np.exp(-steps.mean().item()), rel=1e-5)
+
+
+def test_differences_are_those_of_the_perplexities_and_say_what_they_are_over(world):
+    result = world.bounds(f"--samples_curve --language_model {world.folder}/lm0 --language_model {world.folder}/lm1")
+    found = result["differences"]
+    assert (found["over"], found["count"]) == ("windows", 30)  # the world's text is one document
+    assert "one document" in found["reason"]
+    against = {"base": (found["base"], result["base_perplexity"])}
+    against |= {name: (own, result["language_models"][name]) for name, own in found["language_models"].items()}
+    for own, other in against.values():
+        for bound in ("lower", "upper"):
+            ratio = result["joint_perplexity"][bound] / other
+            assert own["log_ratio"][bound] == pytest.approx(np.log(ratio), abs=1e-6)
+            assert own["percent"][bound] == pytest.approx(100 * (ratio - 1), abs=1e-4)
+        assert own["percent"]["low"] < own["percent"]["lower"] <= own["percent"]["upper"] < own["percent"]["high"]
+    closing, curve = result["closing"], {point["samples"]: point for point in result["samples_curve"]}
+    for size, apart in zip((closing["from"], closing["to"]), closing["apart"], strict=True):
+        assert apart == pytest.approx(np.log(curve[size]["upper"] / curve[size]["lower"]))
+    assert closing["change"]["mean"] == pytest.approx(closing["apart"][1] - closing["apart"][0])
+
+
+def test_windows_count_by_themselves_where_their_documents_are_not_known(world, tmp_path):
+    samples = tmp_path / "samples"
+    shutil.copytree(world.samples, samples)
+    (world.folder / "windows").rename(world.folder / "elsewhere")
+    try:
+        result = world.bounds("", str(samples))
+    finally:
+        (world.folder / "elsewhere").rename(world.folder / "windows")
+    found = result["differences"]
+    assert (found["over"], found["count"]) == ("windows", 30)
+    assert "the documents are not known" in found["reason"]
+    ends = found["base"]["percent"]
+    assert ends["low"] < ends["lower"] <= ends["upper"] < ends["high"]
 
 
 def test_warnings_stand_in_the_result_and_nowhere_else(world):

@@ -121,6 +121,7 @@ def test_another_runner_changes_no_byte(windows, texts):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_repairs")
 def test_an_object_store_is_read_and_written_as_a_folder_is(texts, tokenizer, windows, monkeypatch):
     port = free_port()
     bucket = "gs://anonymous@corpora"

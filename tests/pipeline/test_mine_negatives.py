@@ -240,6 +240,7 @@ def test_finished_shards_are_not_made_again(undisturbed, windows, generator, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_repairs")
 def test_damage_is_found_and_mended(undisturbed, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(undisturbed, store)
@@ -311,6 +312,7 @@ def test_text_becomes_windows_and_negatives_in_one_run(windows, undisturbed, gen
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_repairs")
 def test_a_list_of_generators_makes_the_stores_that_flags_make(undisturbed, windows, generator, backwards, tmp_path):
     entries = [{"generator": generator, "name": "first"}, {"generator": backwards, "sampling": "top_k", "top_k": 3}]
     (tmp_path / "list.yaml").write_text(json.dumps(entries))
@@ -325,7 +327,11 @@ def test_a_list_of_generators_makes_the_stores_that_flags_make(undisturbed, wind
     assert shard_bytes(str(store)) == before
 
 
-def test_a_generator_that_was_trained_on_this_text_is_warned_about(windows, tmp_path, capsys):
+def test_a_generator_that_was_trained_on_this_text_is_warned_about(generator, tmp_path, capsys):
+    (tmp_path / "sums.txt").write_text("".join(f"{n:03d}+{n + 1:03d}={2 * n + 1:04d}\n" for n in range(100)))
+    windows = f"{tmp_path}/windows"
+    flags = f"--corpus sums --split train --tokenizer {generator} --window 13 --stride 13 --output {windows}"
+    make_windows.main(["--input", f"{tmp_path}/sums.txt", *flags.split()])
     for name, text, seen in (
         ("seen", text_of(read_manifest(windows)), True),
         ("unseen", {"inputs": ["0" * 32], "documents": None}, False),

@@ -10,6 +10,8 @@ from pipeline.stores.manifest import read_manifest
 from pipeline.verify_store import Problem, VerifySettings, main, verify, verify_store
 from tests.helpers.commands import run, shard_bytes
 
+pytestmark = pytest.mark.usefixtures("warm_repairs")
+
 
 @pytest.fixture
 def store(windows, texts):

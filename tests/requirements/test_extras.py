@@ -4,6 +4,7 @@ Nothing may import what its extra does not bring. What one stage makes is the ne
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,19 +32,28 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Command]:
-    """An environment with one extra, as a function that runs a command there, far from the project's own files."""
+    """An environment with one extra, as a function that runs a command there, far from the project's own files.
+
+    All are made and used at the same place, one at a time, so that a library that several have is compiled once.
+    """
+    folder = tmp_path_factory.mktemp("extras")
+    place = folder / "env"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
 
     def install(extra: str) -> Command:
-        folder = tmp_path_factory.mktemp(extra or "nothing")
-        script = [sys.executable, str(ROOT / "requirements/install.py"), "--venv", str(folder / "env")]
+        script = [sys.executable, str(ROOT / "requirements/install.py"), "--venv", str(place)]
         options = ["--package", str(wheel), "--accelerator", "cpu", "--extras", extra]
         ended = run_group([*script, *options], cold=True)
         assert ended.returncode == 0, ended.stdout + ended.stderr
+        aside = place.rename(folder / f"env-{extra}")
 
         def run(*arguments: str | Path) -> str:
             # As on a machine with nothing else: only this environment's own commands are found.
             program, *rest = map(str, arguments)
-            ended = run_group([str(folder / "env/bin" / program), *rest], cwd=folder)
+            aside.rename(place)
+            ended = run_group([str(place / "bin" / program), *rest], cwd=folder, env=environment)
+            place.rename(aside)
             assert ended.returncode == 0, ended.stdout + ended.stderr
             return ended.stdout
 

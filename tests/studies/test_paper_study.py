@@ -224,6 +224,30 @@ def test_generation(jobs):
         assert "sampling" not in flags(job)
 
 
+HUMAN = {  # rows of the table "Human evaluation results"
+    "base-unit": ("news-base-12l:base", "news-12l-unit:chosen"),
+    "base-bit-base": ("news-base-12l:base", "news-12l-bit-base:chosen"),
+    "base-bit-large": ("news-base-12l:base", "news-12l-bit-large-star:chosen"),
+    "base-balm": ("news-base-12l:base", "news-balm-12l:base"),
+    "balm-unit": ("news-balm-12l:base", "news-12l-unit:chosen"),
+    "balm-bit-base": ("news-balm-12l:base", "news-12l-bit-base:chosen"),
+    "balm-bit-large": ("news-balm-12l:base", "news-12l-bit-large-star:chosen"),
+    "balm-24l-bit-med": ("news-balm-24l:base", "news-24l-bit-med:chosen"),
+    "bit-large-human": ("news-24l-bit-large-star:chosen", "news-24l-bit-large-star:real"),
+}
+
+
+def test_table_of_human_preferences(jobs):
+    assert {job.name for job in named(jobs, "human")} == {f"human/{name}" for name in HUMAN}
+    for name, (first, second) in HUMAN.items():
+        a, b = (f"o/joint_samples/{one}" for one in (first, second))
+        has(jobs[f"human/{name}"], a=a, b=b, gold="o/windows/news-test", items="333")
+    for model in ("base-12l", "balm-12l", "balm-24l"):  # plain language models, with k = 10 too
+        job = jobs[f"joint_samples/news-{model}"]
+        has(job, generator=f"o/models/news-{model}", limit="333", context_length="120")
+        assert not {"energy", "sampling"} & flags(job).keys()
+
+
 def test_figures_and_analyses(jobs):
     for model in ("bilstm-small", "unit"):  # "Effect of prefix length"
         has(jobs[f"energy_models/wiki-every-prefix-{model}"], train="o/negatives/wiki-train-every-prefix", preset=model)

@@ -55,7 +55,7 @@ def test_entries_become_commands_in_the_order_of_what_they_need(tmp_path):
     names = [job.name for job in jobs]
     assert set(names) == {
         *("windows/train", "windows/valid", "language_models/lm", "negatives/mined", "negatives/held-out"),
-        *("energy_models/linear", "grids/small", "report"),
+        *("energy_models/linear", "grids/small", "findings", "report"),
     }
     for job in jobs:
         assert all(names.index(needed) < names.index(job.name) for needed in job.needs)
@@ -133,7 +133,7 @@ def test_a_study_runs_is_killed_continues_and_does_nothing_twice(tmp_path):
     times = {path: path.stat().st_mtime_ns for path in output.rglob("manifest.json")}
     again = run_group(given, cwd=ROOT)
     assert again.returncode == 0
-    assert "8 jobs, 8 of them done before" in again.stdout
+    assert "9 jobs, 9 of them done before" in again.stdout
     assert "[1 of" not in again.stdout
     assert times == {path: path.stat().st_mtime_ns for path in output.rglob("manifest.json")}
     # The commands can be run alone: one that is done says so.
@@ -182,7 +182,7 @@ def test_the_schema_knows_every_section():
 
 def test_a_flag_with_several_values_is_given_several_times(tmp_path):
     content = {"windows": {"both": {"input": ["a.txt", "b.txt"], "split": "train", "deduplicate": True}}}
-    (job, _) = Study(saved(tmp_path, content), "out").jobs()
+    (job, *_) = Study(saved(tmp_path, content), "out").jobs()
     assert job.shown == (
         "python pipeline/make_windows.py --input a.txt --input b.txt --split train --deduplicate "
         "--output out/windows/both"

@@ -36,6 +36,11 @@ def test_every_completion_counts_once(joint_samples, analyse):
             assert found[text, n]["unique"] == pytest.approx(np.mean(own))
             assert found[text, n]["completions"] == 60
     assert len({row["unique"] for row in result["rows"]}) > 6
+    for n in (2, 3, 4):
+        pairs = [[unique_share(row[column], n) for column in ("chosen", "base")] for row in table]
+        apart = np.subtract(*np.transpose(pairs))
+        assert found["joint - base", n]["unique"] == pytest.approx(apart.mean(), abs=1e-12)
+        assert found["joint - base", n]["standard_error"] == pytest.approx(apart.std(ddof=1) / np.sqrt(60))
 
 
 def test_prompts_have_no_real_completions(world, tmp_path, analyse):
@@ -45,7 +50,7 @@ def test_prompts_have_no_real_completions(world, tmp_path, analyse):
         f"--samples 5 --output {tmp_path}/samples".split()
     )
     result = analyse(ngrams, samples=f"{tmp_path}/samples")
-    assert {row["text"] for row in result["rows"]} == {"base", "joint"}
+    assert {row["text"] for row in result["rows"]} == {"base", "joint", "joint - base"}
     assert "no real completions" in result["warnings"][0]
 
 

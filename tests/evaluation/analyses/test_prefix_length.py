@@ -24,6 +24,7 @@ def test_a_line_for_each_model_a_point_for_each_length(scored, tmp_path):
     result = json.loads((tmp_path / "out/analysis.json").read_text())
     found = {(row["energy"], row["context_length"]): row for row in result["rows"]}
     assert found.keys() == {(kind, length) for kind in ("unit", "bit") for length in (5, 8)}
+    assert result["settings"]["trained_lengths"] == {"unit": None, "bit": None}  # nobody trained them
     for kind, store in (("unit", scored[0]), ("bit", scored[1])):
         rows = Store(store).take(range(len(Store(store)))).to_pylist()
         for length in (5, 8):

@@ -7,7 +7,7 @@ import torch
 
 from evaluation import sample_joint
 from evaluation.analyses import third_detector
-from evaluation.analyses.third_detector import rows_of
+from evaluation.analyses.third_detector import chance_doubt, rows_of
 from pipeline.runtime.errors import UserError
 from training.energy.folder import open_energy_model
 
@@ -34,7 +34,9 @@ def test_shares_are_those_of_the_windows(direction, joint_samples, models, analy
     for text in ("base", "joint"):
         assert rows[text]["accuracy"] == pytest.approx((shares["real"] + 1 - shares[text]) / 2)
     assert len(set(shares.values())) > 1
-    assert result["warnings"] == []
+    low = rows["base"]["accuracy_low"]
+    assert low < rows["base"]["accuracy"] < rows["base"]["accuracy_high"]
+    assert bool(result["warnings"]) == (low < 0.55)
 
 
 def test_the_energy_that_chose_is_no_third_detector(joint_samples, models, analyse):
@@ -49,6 +51,20 @@ def test_the_difference_is_paired():
     *_, row = rows_of({"base": base, "joint": joint})
     assert row["called_real"] == pytest.approx(0.01)
     assert -0.1 < row["low"] < 0.01 < row["high"] < 0.1  # far less than two shares of 100 would leave open
+
+
+@pytest.mark.parametrize(("called_generated", "at_chance"), [(0.502, True), (0.58, True), (0.9, False)])
+def test_a_detector_at_chance_is_no_evidence(called_generated, at_chance):
+    """On 1,000 contexts: half of the real windows, or nearly all, are called real."""
+    ranks = np.arange(1000) / 1000
+    real = ranks < (0.5 if at_chance else 0.9)
+    base = np.random.default_rng(0).permutation(ranks) >= called_generated
+    rows = rows_of({"real": real, "base": base, "joint": base})
+    said = chance_doubt(rows)
+    assert bool(said) == at_chance
+    if called_generated == 0.502:
+        assert "calls 50.1% by their name" in said[0]
+    assert chance_doubt(rows_of({"base": base, "joint": base})) == []  # not known, which is said elsewhere
 
 
 def test_bad_input_is_named(joint_samples, models, world, generators, tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evaluation.joint.exact import last_token_log_probs, next_log_probs, open_base, perplexity_of, windows_of
+from evaluation.joint.exact import completion_log_probs, last_token_log_probs, next_log_probs, open_base, windows_of
 from evaluation.results.cache import ResultCache
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
@@ -40,9 +40,10 @@ def test_the_last_token_is_normalised_over_the_vocabulary(world, tmp_path):
     assert last_token_log_probs(*given) == found
 
 
-def test_perplexity_is_that_of_the_real_completions(world):
-    exact = np.exp(-np.mean([log_p[place] for log_p, _, place in truth(world).values()]) / 3)
-    assert perplexity_of(f"{world.folder}/lm0", Store(world.samples)) == pytest.approx(exact, rel=1e-5)
+def test_completions_have_the_log_probabilities_of_enumeration(world):
+    found = {window: log_p for window, _, log_p in completion_log_probs(f"{world.folder}/lm0", Store(world.samples))}
+    exact = {window: log_p[place] for window, (log_p, _, place) in truth(world).items()}
+    assert found == pytest.approx(exact, rel=1e-5)
 
 
 def test_a_model_that_reads_the_other_way_is_refused(backwards, generators):

@@ -18,11 +18,14 @@ def test_the_sentence_and_the_first_fact_say_both_bounds(bounds):
     found = headline(Findings([bounds(warnings=["heavy tails"]), bounds("n", corpus="news")]))
     assert found.sentence == (
         "On books (test), the language model transf-tiny has a perplexity of 20.000; joined with the energy model "
-        "bit-tiny, 16.000–17.000: 15.0 to 20.0\u00a0% lower. Below: all 2 corpora."
+        "bit-tiny, 16.000–17.000: lower: −20.0 to −15.0\u00a0% (−21.0 to −14.0\u00a0%), over 25 documents. "
+        "Below: all 2 corpora."
     )
     first, second = found.facts
     assert (first.label, first.before, first.now) == ("Perplexity, books (test)", "20.000", "16.000–17.000")
-    assert first.note == "15.0 to 20.0\u00a0% lower; 2,000 completions, 100 samples each"
+    assert first.note == (
+        "lower: −20.0 to −15.0\u00a0% (−21.0 to −14.0\u00a0%), over 25 documents; 2,000 completions, 100 samples each"
+    )
     assert (first.careful, second.careful) == (True, False)
     assert [line.label for line in found.lines] == ["books (test)", "news (test)"]
 

@@ -18,6 +18,7 @@ from evaluation.reporting.perplexity import (
     perplexity_section,
 )
 from evaluation.results.paper import PERPLEXITY
+from tests.evaluation.reporting.conftest import apart
 
 
 def texts_of(table: Table) -> list[list[str]]:
@@ -31,16 +32,21 @@ def test_bounds_are_written_with_as_many_figures_as_they_need_to_differ():
 
 
 @pytest.mark.parametrize(
-    ("lower", "upper", "said"),
+    ("percent", "said"),
     [
-        (16.0, 17.0, "15.0 to 20.0\u00a0% lower"),
-        (22.0, 24.0, "10.0 to 20.0\u00a0% higher"),
-        (19.0, 21.0, "not distinguished by the bounds"),
-        (19.0, 20.0, "not distinguished by the bounds"),
+        ((-20.0, -15.0, -21.0, -14.0), "lower: −20.0 to −15.0\u00a0% (−21.0 to −14.0\u00a0%), over 25 documents"),
+        ((10.0, 20.0, 8.0, 22.0), "higher: +10.0 to +20.0\u00a0% (+8.0 to +22.0\u00a0%), over 25 documents"),
+        ((-0.12, -0.12, -0.6, 0.4), "not distinguishable: −0.1\u00a0% (−0.6 to +0.4\u00a0%), over 25 documents"),
+        ((-0.12, -0.12, None, None), "not distinguishable: −0.1\u00a0% (no interval), over 25 documents"),
+        (
+            (-0.03, 0.0, -0.6, 0.0),
+            "not distinguishable: −0.03 to +0.00\u00a0% (−0.6 to +0.00\u00a0%), over 25 documents",
+        ),
     ],
 )
-def test_a_difference_is_claimed_only_where_both_bounds_are_on_one_side(bounds, lower, upper, said):
-    assert difference(bounds(joint_perplexity={"lower": lower, "upper": upper}).content) == said
+def test_a_difference_is_claimed_only_where_its_interval_is_on_one_side(bounds, percent, said):
+    found = {"over": "documents", "count": 25, "base": apart(*percent)}
+    assert difference(bounds(differences=found).content) == said
 
 
 def test_models_and_corpora_without_names_are_called_what_they_are():
@@ -64,9 +70,12 @@ def test_a_base_model_has_one_row_and_every_joint_model_its_own(bounds):
     base, other, joint, *_ = table.rows
     assert [cell.value for cell in base[3:5]] == [20.0, 20.0]
     assert base[3].small == other[3].small == ("exact",)
-    assert [cell.value for cell in joint[3:]] == [16.0, 17.0, 100, 40.25, 3.5]
+    assert [cell.value for cell in joint[3:]] == [16.0, 17.0, 100, 40.25, 3.5, None]
     assert joint[4].small == ("asymptotic",)
-    assert all(cell.text == NOTHING for cell in base[5:])
+    assert all(cell.text == NOTHING for cell in base[5:-1])
+    assert base[-1].text == "−20.0 to −15.0\u00a0%"
+    assert base[-1].small == ("−21.0 to −14.0\u00a0%", "lower")
+    assert table.notes[-1].endswith("over 25 documents.")
 
 
 def test_the_papers_numbers_stand_apart_as_points_or_ranges():

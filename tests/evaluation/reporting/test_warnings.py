@@ -8,6 +8,7 @@ from evaluation.reporting.warnings import CAREFUL, PROBLEM, warnings_of
 
 def bounds(name: str, least: float, warnings: list[str]) -> Result:
     content: dict[str, Any] = {"effective_samples": {"median": 50.0, "least": least}, "samples": 100}
+    content["differences"] = {"over": "documents", "count": 9}
     return Result("bounds", name, name, content | {"warnings": warnings})
 
 

@@ -35,3 +35,7 @@ def test_stores_of_the_same_files_share_text_and_their_halves_do_not(texts, wind
     assert share_text(whole, first) is share_text(second, whole) is share_text(first, first) is True
     assert share_text(first, second) is False
     assert share_text(whole, text_of(Store(windows(texts / "*.txt", output="others")).manifest)) is False
+
+
+def test_lines_that_are_drawn_from_a_rule_are_no_text(windows):
+    assert text_of(Store(windows("builtin:sums:lines=50", flags="--window 13")).manifest)["inputs"] == []

@@ -1,0 +1,36 @@
+"""The table of the paper's findings on the page."""
+
+from evaluation.reporting.findings import findings_section, in_numbers
+from evaluation.reporting.inputs import Findings, Result
+
+
+def part(value: float, low: float, high: float, unit: str = "points", line: float = 0.0) -> dict:
+    numbers = {"value": value, "low": low, "high": high, "unit": unit, "line": line}
+    return {"what": "a less b", "over": "paired windows", "verdict": "seen"} | numbers
+
+
+def test_numbers_have_signs_units_and_their_line():
+    assert in_numbers(part(0.032, 0.011, 0.053)) == "+3.2 points (+1.1 to +5.3)"
+    assert in_numbers(part(-0.013, -0.02, 0.0, line=-0.02)) == "−1.3 points (−2.0 to +0.0), must be above −2.0"
+    assert in_numbers(part(0.59, 0.54, 0.64, "share", 0.5)) == "+59.0 % (+54.0 to +64.0), must be above +50.0"
+    assert in_numbers(part(20.3, 19.0, 21.6, "percent")) == "+20.3 % (+19.0 to +21.6)"
+    assert in_numbers(part(2.387, 2.29, 2.48, "nats")) == "+2.39 (+2.29 to +2.48)"
+    assert in_numbers(part(0.0012, 0.0010, 0.0014, "nats")) == "+0.0012 (+0.001 to +0.0014)"
+
+
+def test_every_finding_has_a_row_and_a_reason_or_numbers():
+    common = {"where": "a table", "paper": "1 and 2"}
+    seen = {"name": "s", "claim": "it is seen", "verdict": "seen", "reason": None, "parts": [part(0.1, 0.05, 0.15)] * 5}
+    open_ = {"name": "o", "claim": "it is open", "verdict": "cannot tell", "reason": "not measured: it", "parts": []}
+    result = Result("findings", "f", "f", {"findings": [seen | common, open_ | common]})
+    _, table, fold = findings_section(Findings([result])).blocks
+    assert [row[-1].text for row in table.rows] == ["seen", "cannot tell"]
+    assert table.rows[0][2].text.endswith("and 2 more")
+    assert table.rows[1][2].text == "not measured: it"
+    assert table.notes == ["1 cannot tell, 1 seen."]
+    assert fold.summary == "All 5 differences"
+
+
+def test_without_a_table_its_command_is_named():
+    (gap,) = findings_section(Findings()).blocks
+    assert gap.commands == ["python evaluation/findings.py --input mini --output results/findings"]
