@@ -16,6 +16,7 @@ from pipeline.text.builtin_corpora import python_docs
 from pipeline.text.tokenizer import train_tokenizer
 from tests.helpers.commands import Stores, words
 from tests.helpers.processes import run_group
+from tests.helpers.warm import read_at_import
 
 # The files that take longest, first: one that began last would keep one core busy while the others wait.
 DEAREST = [
@@ -38,12 +39,13 @@ DEAREST = [
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Iterator[None]:
-    """Stages that run in this process tell libraries in its environment to be quiet: for one test, not for all."""
-    before = dict(os.environ)
+    """What a stage in this process tells libraries to be quiet is for one test, or all commands after it start cold."""
+    before = read_at_import(os.environ)
     try:
         return (yield)
     finally:
-        os.environ.clear()
+        for name in read_at_import(os.environ).keys() - before.keys():
+            del os.environ[name]
         os.environ.update(before)
 
 

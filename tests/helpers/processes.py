@@ -28,7 +28,7 @@ def zygote() -> Zygote:
 def start(command: list[str], cold: bool = False, **options: Any) -> Process:
     """Starts a command in a session of its own: Python from a warm process, unless its start is what is tested."""
     warm = not cold and command[0] == sys.executable and sys.platform == "linux"
-    if warm and zygote().suits(options.get("env") or dict(os.environ)):
+    if warm and zygote().suits(options.get("env") or os.environ):
         return zygote().start(command[1:], **options)
     return subprocess.Popen(command, start_new_session=True, **options)
 

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -36,6 +36,10 @@ PRELOADED = [
 # What libraries read of the environment while they are imported: a command with other values of these starts cold.
 READ_AT_IMPORT = ("ARROW", "DS_", "HF_", "LD_", "MKL", "OMP_", "OPENBLAS", "PYTHON", "TORCH", "TRANSFORMERS", "VLLM")
 MOST_BYTES = 100_000  # of a request
+
+
+def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(READ_AT_IMPORT)}
 
 
 class Request(NamedTuple):
@@ -98,10 +102,9 @@ class Zygote:
         self._requests.close()
         self.process.wait()
 
-    def suits(self, environment: dict[str, str]) -> bool:
+    def suits(self, environment: Mapping[str, str]) -> bool:
         """Whether a command with this environment would have imported the same."""
-        changed = {name for name, _ in self._environment.items() ^ environment.items()}
-        return not any(name.startswith(READ_AT_IMPORT) for name in changed)
+        return read_at_import(self._environment) == read_at_import(environment)
 
     def start(
         self,
