@@ -18,6 +18,7 @@ from evaluation.reporting.blocks import (
     times,
     words,
 )
+from evaluation.reporting.health import health_table
 from evaluation.reporting.inputs import Findings, Result
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
@@ -49,6 +50,8 @@ def runs_section(found: Findings, digests: Digests | None = None) -> PageSection
             blocks.append(Fold(f"{table.caption} ({len(table.rows)})", [table]))
         else:
             blocks.append(table)
+    if negatives := found.of("negatives"):
+        blocks.append(health_table(negatives))
     blocks.append(versions(found))
     return PageSection("runs", "What was run on what", blocks)
 
