@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evaluation.reporting.inputs import Findings, find_results
+from evaluation.reporting.inputs import StudyResults, find_results
 from evaluation.reporting.page import page
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
@@ -41,14 +41,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(bool(found.problems))
 
 
-def report(settings: ReportSettings) -> Findings:
+def report(settings: ReportSettings) -> StudyResults:
     """Writes the page, and returns what is on it."""
     found = find_results(settings.input)
     files.put(settings.output, page(found, settings.title, settings.input, code_version()).encode())
     return found
 
 
-def describe(found: Findings, output: str) -> None:
+def describe(found: StudyResults, output: str) -> None:
     kinds: dict[str, int] = {}
     for result in found.results:
         kinds[result.kind] = kinds.get(result.kind, 0) + 1

@@ -11,7 +11,7 @@ from evaluation.claims.decision import Measured
 from evaluation.detection.accuracy import accuracy_by_window
 from evaluation.detection.grid import joined, read_energies
 from evaluation.detection.labels import ENERGY
-from evaluation.reporting.inputs import Findings
+from evaluation.reporting.inputs import StudyResults
 from pipeline.engines.sampling import TEMPERATURE
 from pipeline.runtime.errors import UserError
 
@@ -90,7 +90,7 @@ def by_window(paths: Sequence[str], sign: int, threshold: float) -> Any:
     return accuracy_by_window(*right, scores.real_windows, scores.generated_windows)
 
 
-def cells_of(found: Findings) -> list[GridCell]:
+def cells_of(found: StudyResults) -> list[GridCell]:
     """All cells of windows drawn at temperature 1, or of whole texts, that nothing speaks against."""
     return [
         GridCell(number, cell)

@@ -7,7 +7,7 @@ from typing import Any
 from evaluation.claims.cells import BOOKS, CONV, NEWS, TRANSFORMER, WIKI, GridCell, cells_of, is_network, pairs
 from evaluation.claims.decision import Claim, Finding, Measured, Part, above, part_of
 from evaluation.detection.labels import CROSS_ARCHITECTURE, CROSS_CORPUS, ENERGY, IN_DOMAIN, LIKELIHOOD, TFIDF
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 from evaluation.results.paper import ACCURACY
 from training.energy.model import BILSTM, BIT, LINEAR, UNIT
 
@@ -19,7 +19,7 @@ NAMES = {LINEAR: "Linear", BILSTM: "BiLSTM", UNIT: "UniT", BIT: "BiT"}
 BY_STRENGTH = (UNIT, BIT, BILSTM, LINEAR)  # whose accuracies stand for a corpus: the paper's UniT, if it is there
 
 
-def detection_findings(found: Findings) -> Iterator[Finding]:
+def detection_findings(found: StudyResults) -> Iterator[Finding]:
     cells = cells_of(found)
     networks = [cell for cell in cells if cell.role == ENERGY and cell.setting == IN_DOMAIN]
     alone = [cell for cell in networks if len(cell.trained_on) == 1]

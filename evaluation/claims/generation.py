@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from evaluation.analyses.analysis import mean_and_error
 from evaluation.claims.decision import NATS, PERCENT, SHARE, Claim, Finding, Part, flipped, from_error
 from evaluation.detection.accuracy import is_near_chance
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 from evaluation.reporting.perplexity import corpus_of, energy_of
 from evaluation.results.paper import DENSITIES, FALSE_POSITIVES, HUMAN, PERPLEXITY, THIRD_DETECTOR
 from pipeline.runtime import files
@@ -19,7 +19,7 @@ AT = 1.0  # percent: perplexities closer than this are at each other, and an est
 CHOSEN, BASE = "chosen", "base"  # what studies with readers call the texts of the two models, unless told otherwise
 
 
-def generation_findings(found: Findings) -> Iterator[Finding]:
+def generation_findings(found: StudyResults) -> Iterator[Finding]:
     bounds = found.of("bounds")
     yield below_base(bounds)
     yield below_another(bounds, "ralm", "RALM", 0.0)

@@ -8,13 +8,13 @@ import numpy as np
 from evaluation.analyses.analysis import mean_and_error
 from evaluation.claims.decision import SHARE, Claim, Finding, Part, from_error
 from evaluation.detection.accuracy import interval
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 from evaluation.results.paper import REPLACED
 
 WHERE = "Section on stability to other negative distributions"
 
 
-def stability_findings(found: Findings) -> Iterator[Finding]:
+def stability_findings(found: StudyResults) -> Iterator[Finding]:
     analyses = {
         name: [one for one in found.of("analysis") if one.content["analysis"] == name]
         for name in ("perturbations", "random_text", "gradient_replacement")

@@ -22,7 +22,7 @@ from evaluation.reporting.blocks import (
     words,
 )
 from evaluation.reporting.commands import usage
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 
 MEANINGS = {
     IN_DOMAIN: "the corpus and the generator's architecture are those of training",
@@ -64,7 +64,7 @@ def doubt_about(cell: dict[str, Any], cells: list[dict[str, Any]]) -> str | None
     return NEAR_AND_BELOW if near and below else NEAR if near else BELOW if below else None
 
 
-def doubted_energies(found: Findings) -> set[str]:
+def doubted_energies(found: StudyResults) -> set[str]:
     """The digests of energy models that have hardly learned, by the grids."""
     return {
         cell["model"]["digest"]
@@ -74,7 +74,7 @@ def doubted_energies(found: Findings) -> set[str]:
     }
 
 
-def grids_section(found: Findings) -> PageSection:
+def grids_section(found: StudyResults) -> PageSection:
     blocks: list[PageBlock] = []
     if grids := found.of("grid"):
         text = (
@@ -141,7 +141,7 @@ def part_cell(part: dict[str, Any] | None) -> Cell:
     return Cell(in_percent(part["accuracy"]), part["accuracy"], (in_interval(part["low"], part["high"]),))
 
 
-def detection_section(found: Findings) -> PageSection:
+def detection_section(found: StudyResults) -> PageSection:
     blocks: list[PageBlock] = []
     for result in found.of("detection"):
         blocks += detection_blocks(result)

@@ -4,7 +4,7 @@ from typing import Any
 
 from evaluation.reporting.blocks import Cell, Fold, Gap, PageBlock, PageSection, Paragraph, Table, signed, words
 from evaluation.reporting.commands import usage
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 
 SHOWN = 3  # parts of a finding in its row
 ABOUT = (
@@ -13,7 +13,7 @@ ABOUT = (
 )
 
 
-def findings_section(found: Findings) -> PageSection:
+def findings_section(found: StudyResults) -> PageSection:
     blocks: list[PageBlock] = []
     for result in found.of("findings"):
         blocks += [Paragraph(ABOUT), findings_table(result), parts_fold(result)]

@@ -8,7 +8,7 @@ from typing import Any
 from evaluation.detection.labels import ENERGY
 from evaluation.reporting.accuracy import doubt_about, doubted_energies, likelihood_beside, role_of
 from evaluation.reporting.blocks import in_interval, in_percent, in_perplexity
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 from evaluation.reporting.perplexity import base_of, between, corpus_of, difference, energy_of
 
 MOST = 6  # rows of the figure
@@ -53,7 +53,7 @@ class Headline:
     sentence: str
 
 
-def headline(found: Findings) -> Headline:
+def headline(found: StudyResults) -> Headline:
     best = best_of_each_corpus(found.of("bounds"))
     doubted = doubted_energies(found)
     facts = [perplexity_fact(result, doubted) for result in best[:MOST]]
@@ -112,7 +112,7 @@ def correct_fact(result: Result) -> Iterator[Fact]:
     yield Fact(label, in_percent(shares["base"]), in_percent(last["joint"]), note)
 
 
-def accuracy_fact(found: Findings) -> list[Fact]:
+def accuracy_fact(found: StudyResults) -> list[Fact]:
     """The energy model's best cell of all grids, if there are others without those that are warned about; or else."""
     grids = [grid.content["cells"] for grid in found.of("grid")]
     cells = [(cell, own) for own in grids for cell in own if "accuracy" in cell and role_of(cell) in (ENERGY, None)]

@@ -50,7 +50,7 @@ class Result:
 
 
 @dataclass
-class Findings:
+class StudyResults:
     """All results, in the order in which they were found, and what could not be read."""
 
     results: list[Result] = field(default_factory=list)
@@ -60,9 +60,9 @@ class Findings:
         return [result for result in self.results if result.kind == kind]
 
 
-def find_results(inputs: Sequence[str]) -> Findings:
+def find_results(inputs: Sequence[str]) -> StudyResults:
     """Everything below the given folders that a report can show."""
-    found = Findings()
+    found = StudyResults()
     seen: set[str] = set()
     for given in inputs:
         root = given if "/" in given else f"./{given}"

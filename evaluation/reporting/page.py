@@ -12,7 +12,7 @@ from evaluation.reporting.accuracy import detection_section, grids_section
 from evaluation.reporting.blocks import PageSection, visible
 from evaluation.reporting.findings import findings_section
 from evaluation.reporting.headline import headline
-from evaluation.reporting.inputs import Findings
+from evaluation.reporting.inputs import StudyResults
 from evaluation.reporting.perplexity import bounds_section, matches_section, perplexity_section
 from evaluation.reporting.runs import runs_section
 from evaluation.reporting.texts import analyses_section, human_section, samples_section
@@ -32,7 +32,7 @@ SECTIONS = (
 )
 
 
-def page(found: Findings, title: str, inputs: Sequence[str], code_version: str) -> str:
+def page(found: StudyResults, title: str, inputs: Sequence[str], code_version: str) -> str:
     """One HTML file that needs nothing else: whatever was found, and the names of what was not."""
     style, script = (
         resources("evaluation.reporting").joinpath("templates", name).read_text("utf-8")

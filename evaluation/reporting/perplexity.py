@@ -27,7 +27,7 @@ from evaluation.reporting.blocks import (
 )
 from evaluation.reporting.commands import usage
 from evaluation.reporting.figures import curve_figure
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 from evaluation.results.paper import PERPLEXITY
 
 JOB = "perplexity_bounds.py"
@@ -62,7 +62,7 @@ def between(bounds: dict[str, float]) -> str:
     return "–".join(ends)
 
 
-def perplexity_section(found: Findings) -> PageSection:
+def perplexity_section(found: StudyResults) -> PageSection:
     blocks: list[PageBlock] = []
     if results := found.of("bounds"):
         blocks += [Paragraph(ASYMPTOTIC), main_table(results)]
@@ -147,7 +147,7 @@ def paper_table() -> Table:
     return Table("The paper, full size: test perplexity", ("Model", *corpora), rows, [note])
 
 
-def bounds_section(found: Findings) -> PageSection:
+def bounds_section(found: StudyResults) -> PageSection:
     """The bounds as samples grow, and token by token."""
     blocks: list[PageBlock] = []
     results = found.of("bounds")
@@ -247,7 +247,7 @@ def folded_if_long(table: Table) -> list[PageBlock]:
     return [table] if len(table.rows) <= LONG else [Fold(f"{table.caption}: {len(table.rows)} rows", [table])]
 
 
-def matches_section(found: Findings) -> PageSection:
+def matches_section(found: StudyResults) -> PageSection:
     blocks: list[PageBlock] = []
     for result in found.of("bounds"):
         if not (shares := result.content.get("matches")):

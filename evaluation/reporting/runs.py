@@ -19,7 +19,7 @@ from evaluation.reporting.blocks import (
     words,
 )
 from evaluation.reporting.health import health_table
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 
@@ -33,7 +33,7 @@ SCORE = "python evaluation/score.py --energy MODEL --store NEGATIVES --output ST
 Digests = Callable[[str], str | None]
 
 
-def runs_section(found: Findings, digests: Digests | None = None) -> PageSection:
+def runs_section(found: StudyResults, digests: Digests | None = None) -> PageSection:
     digests = digests or weights_digest
     blocks: list[PageBlock] = []
     tables = (
@@ -190,7 +190,7 @@ def energy_stores(stores: list[Result]) -> Table:
     return Table("Energies", ("Store", "Model", "Of", "Energies", "Model's digest"), rows)
 
 
-def versions(found: Findings) -> Table:
+def versions(found: StudyResults) -> Table:
     """The code and the libraries, and when: of everything that says so."""
     code: list[str] = []
     libraries: dict[str, list[str]] = {}
@@ -218,7 +218,7 @@ def moment(created: str) -> str:
     return created[:16].replace("T", " ") + (" UTC" if created.endswith("+00:00") else "")
 
 
-def summary_of(found: Findings) -> str:
+def summary_of(found: StudyResults) -> str:
     kinds = {"windows": "store", "negatives": "store", "energies": "store"}
     kinds |= {"language_model": "model", "energy_model": "model"}
     numbers: dict[str, int] = {}

@@ -23,7 +23,7 @@ from evaluation.reporting.blocks import (
 )
 from evaluation.reporting.commands import analyses, usage
 from evaluation.reporting.figures import embedded, is_wide
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 from evaluation.reporting.perplexity import folded_if_long
 from evaluation.reporting.runs import rule_of
 
@@ -38,7 +38,7 @@ LINES = 5  # of a list in an example
 ABBREVIATIONS = {"auroc", "nll"}
 
 
-def analyses_section(found: Findings) -> PageSection:
+def analyses_section(found: StudyResults) -> PageSection:
     blocks: list[PageBlock] = []
     there = found.of("analysis")
     figures = {result.path: result.content["svg"] for result in found.of("figure")}
@@ -123,7 +123,7 @@ def alt_of(content: dict[str, Any]) -> str:
     return f"{content['title']}{f' ({of[0]})' if of else ''}: {shown}."
 
 
-def samples_section(found: Findings) -> PageSection:
+def samples_section(found: StudyResults) -> PageSection:
     blocks: list[PageBlock] = []
     for result in found.of("samples"):
         blocks += sample_blocks(result)
@@ -161,7 +161,7 @@ def energy_of(value: float | None) -> Cell | None:
     return None if value is None else decimal(value, 2)
 
 
-def human_section(found: Findings) -> PageSection:
+def human_section(found: StudyResults) -> PageSection:
     blocks: list[PageBlock] = []
     for result in found.of("human"):
         content = result.content

@@ -8,7 +8,7 @@ from evaluation.detection.labels import ENERGY
 from evaluation.joint.bounds import LEAST_EFFECTIVE_SAMPLES
 from evaluation.reporting.accuracy import NEAR, doubt_about, likelihood_beside, role_of
 from evaluation.reporting.blocks import in_percent, listed, times
-from evaluation.reporting.inputs import Findings
+from evaluation.reporting.inputs import StudyResults
 
 PROBLEM, CAREFUL = "problem", "careful"
 NO_INTERVAL = "Differences of perplexity have no interval: an older bounds.json: make it again."
@@ -24,7 +24,7 @@ class Caution:
     text: str
 
 
-def warnings_of(found: Findings) -> list[Caution]:
+def warnings_of(found: StudyResults) -> list[Caution]:
     """Problems first, then doubts; the same sentence of several results once."""
     problems = [Caution(PROBLEM, "Cannot be read", text) for text in found.problems]
     gathered: dict[tuple[str, str, str], list[str]] = {}
@@ -34,7 +34,7 @@ def warnings_of(found: Findings) -> list[Caution]:
     return problems + sorted(doubted, key=lambda one: one.kind != PROBLEM)
 
 
-def doubts(found: Findings) -> Iterator[tuple[str, str, str, str]]:
+def doubts(found: StudyResults) -> Iterator[tuple[str, str, str, str]]:
     """Topic, place, kind and sentence of everything that results say against themselves."""
     for result in found.of("grid"):
         for cell in result.content["cells"]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 from evaluation.results.paper import ACCURACY, DENSITIES, FALSE_POSITIVES
 
 KINDS = {"Linear": "linear", "BiLSTMsmall": "bilstm", "BiLSTMbig": "bilstm", "UniT": "unit", "ALL (BiT)": "bit"}
@@ -176,11 +176,11 @@ def all_alike(value: float) -> float:
     return 0.7
 
 
-def study(*results: Result) -> Findings:
-    return Findings(list(results))
+def study(*results: Result) -> StudyResults:
+    return StudyResults(list(results))
 
 
-def papers_own(half: float = 0.0005) -> Findings:
+def papers_own(half: float = 0.0005) -> StudyResults:
     """What the paper reports, and where it gives no numbers, what it says."""
     return study(
         in_domain(same, half),

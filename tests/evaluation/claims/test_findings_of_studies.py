@@ -6,7 +6,7 @@ from evaluation.claims.decision import CANNOT_TELL, NOT_SEEN, SEEN, Finding
 from evaluation.claims.detection import detection_findings
 from evaluation.claims.generation import generation_findings
 from evaluation.claims.stability import stability_findings
-from evaluation.reporting.inputs import Findings
+from evaluation.reporting.inputs import StudyResults
 from tests.evaluation.claims import made_up
 from tests.evaluation.claims.made_up import all_alike, mirrored, same, study
 
@@ -57,7 +57,7 @@ CASES = {
 }
 
 
-def decided(found: Findings) -> dict[str, Finding]:
+def decided(found: StudyResults) -> dict[str, Finding]:
     all_findings = [*detection_findings(found), *generation_findings(found), *stability_findings(found)]
     names = [one.claim.name for one in all_findings]
     assert len(names) == len(set(names))

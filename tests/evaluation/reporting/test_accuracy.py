@@ -12,7 +12,7 @@ from evaluation.reporting.accuracy import (
     grids_section,
 )
 from evaluation.reporting.blocks import NOTHING, Fold, Gap, Paragraph, Table
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 
 CELL = {"row": "BiT", "column": "books", "setting": IN_DOMAIN, "accuracy": 0.75, "low": 0.7, "high": 0.8}
 
@@ -66,12 +66,12 @@ def test_lengths_of_context_have_a_table_of_their_own_unless_there_is_but_the_em
 
 def test_the_section_shows_every_grid_or_names_the_command():
     part = {"20": {"accuracy": 0.6, "low": 0.5, "high": 0.7}}
-    words, first, second, fold = grids_section(Findings([grid([CELL]), grid([CELL | {"by_context": part}])])).blocks
+    words, first, second, fold = grids_section(StudyResults([grid([CELL]), grid([CELL | {"by_context": part}])])).blocks
     assert isinstance(words, Paragraph)
     assert isinstance(first, Table)
     assert isinstance(second, Table)
     assert isinstance(fold, Fold)
-    (gap,) = grids_section(Findings()).blocks
+    (gap,) = grids_section(StudyResults()).blocks
     assert isinstance(gap, Gap)
     assert gap.commands[0].startswith("python evaluation/accuracy_grid.py --grid")
 
@@ -82,7 +82,7 @@ def test_detection_has_its_accuracies_and_the_share_of_each_file_that_is_called_
     file = {"file": "a/web.jsonl", "label": "real", "texts": 1000, "called_real": 900, "left_out": 1}
     summary = {"energy": {"preset": "bit"}, "files": [file | {"share_called_real": 0.9}]}
     content = summary | {"accuracy": [found | {"auroc": 0.98}, found | {"auroc": 0.98, "right": right}]}
-    accuracies, files = detection_section(Findings([Result("detection", "wild", "wild", content)])).blocks
+    accuracies, files = detection_section(StudyResults([Result("detection", "wild", "wild", content)])).blocks
     assert accuracies.caption == "Detection with bit (wild)"
     assert [[cell.text for cell in row] for row in accuracies.rows] == [
         ["energy", "small.jsonl", "93.00\u00a0%", "0.9800", NOTHING, NOTHING],
@@ -95,9 +95,9 @@ def test_detection_has_its_accuracies_and_the_share_of_each_file_that_is_called_
 def test_texts_of_which_nothing_is_known_have_shares_alone():
     file = {"file": "web.jsonl", "texts": 0, "called_real": 0, "left_out": 0}
     content = {"energy": {}, "files": [file], "accuracy": []}
-    (table,) = detection_section(Findings([Result("detection", "wild", "wild", content)])).blocks
+    (table,) = detection_section(StudyResults([Result("detection", "wild", "wild", content)])).blocks
     assert table.caption == "Texts called real by energy model (wild)"
     assert [cell.text for cell in table.rows[0]] == ["web.jsonl", NOTHING, "0", "0", NOTHING, "0"]
-    (gap,) = detection_section(Findings()).blocks
+    (gap,) = detection_section(StudyResults()).blocks
     assert isinstance(gap, Gap)
     assert gap.commands[0].startswith("python evaluation/detect.py")

@@ -6,7 +6,7 @@ import pytest
 
 from evaluation.reporting.accuracy import BELOW, NEAR, NEAR_AND_BELOW
 from evaluation.reporting.headline import LEAST_SPAN, headline, line_of
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 from evaluation.reporting.perplexity import perplexity_section
 from evaluation.reporting.warnings import warnings_of
 
@@ -41,7 +41,7 @@ def grid(*cells: dict[str, Any]) -> Result:
 
 
 def test_a_difference_inside_its_interval_is_not_called_lower():
-    found = Findings([bounds(73.84, 73.73, 73.74, -0.6, 0.4)])
+    found = StudyResults([bounds(73.84, 73.73, 73.74, -0.6, 0.4)])
     said = "not distinguishable: −0.1\u00a0% (−0.6 to +0.4\u00a0%), over 25 documents"
     assert said in headline(found).sentence
     assert said in headline(found).facts[0].note
@@ -55,16 +55,16 @@ def test_a_difference_inside_its_interval_is_not_called_lower():
 )
 def test_what_its_interval_shows_is_called_so(low, high, said):
     joint = 90 if said.startswith("lower") else 110
-    assert said in headline(Findings([bounds(100, joint, joint, low, high)])).sentence
+    assert said in headline(StudyResults([bounds(100, joint, joint, low, high)])).sentence
 
 
 def test_an_older_result_without_an_interval_is_called_neither_lower_nor_distinguished():
     old = bounds(100, 90, 91, None, None)
     del old.content["differences"]
-    sentence = headline(Findings([old])).sentence
+    sentence = headline(StudyResults([old])).sentence
     assert "−10.0 to −9.0\u00a0% by the bounds, with no interval" in sentence
     assert "lower" not in sentence
-    assert "no interval" in warnings_of(Findings([old]))[0].text
+    assert "no interval" in warnings_of(StudyResults([old]))[0].text
 
 
 def test_the_scale_does_not_make_a_gain_of_a_tenth_of_a_percent_look_like_one():
@@ -89,7 +89,7 @@ def test_the_scale_does_not_make_a_gain_of_a_tenth_of_a_percent_look_like_one():
 )
 def test_an_energy_that_hardly_learned_is_said_once_and_marks_what_rests_on_it(energy, likelihood, text):
     cells = cell("BiT", "energy", *energy), cell("LM", "likelihood", likelihood, likelihood - 0.02, likelihood + 0.02)
-    found = Findings([bounds(73.84, 73.73, 73.74, -0.6, 0.4), grid(*cells)])
+    found = StudyResults([bounds(73.84, 73.73, 73.74, -0.6, 0.4), grid(*cells)])
     said = [one for one in warnings_of(found) if one.where.startswith("Energy model")]
     assert [one.text for one in said] == ([text] if text else [])
     if text:
@@ -101,13 +101,13 @@ def test_an_energy_that_hardly_learned_is_said_once_and_marks_what_rests_on_it(e
 
 def test_the_best_accuracy_is_the_energys_with_the_baseline_beside_it():
     cells = cell("BiT", "energy", 0.54, 0.51, 0.57), cell("LM", "likelihood", 0.60, 0.58, 0.62)
-    (fact,) = headline(Findings([grid(*cells)])).facts
+    (fact,) = headline(StudyResults([grid(*cells)])).facts
     assert fact.now == "54.0\u00a0%"
     assert "log-likelihood 60.0\u00a0%" in fact.note
 
 
 def test_without_a_grid_the_accuracy_in_training_warns():
     model = Result("energy_model", "m", "models/bit", {"provenance": {"accuracy": 0.52}})
-    (said,) = warnings_of(Findings([model]))
+    (said,) = warnings_of(StudyResults([model]))
     assert said.text == NEAR
     assert "models/bit (52.0\u00a0% in training)" in said.where

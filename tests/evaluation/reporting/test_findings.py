@@ -1,7 +1,7 @@
 """The table of the paper's findings on the page."""
 
 from evaluation.reporting.findings import findings_section, in_numbers
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 
 
 def part(value: float, low: float, high: float, unit: str = "points", line: float = 0.0) -> dict:
@@ -23,7 +23,7 @@ def test_every_finding_has_a_row_and_a_reason_or_numbers():
     seen = {"name": "s", "claim": "it is seen", "verdict": "seen", "reason": None, "parts": [part(0.1, 0.05, 0.15)] * 5}
     open_ = {"name": "o", "claim": "it is open", "verdict": "cannot tell", "reason": "not measured: it", "parts": []}
     result = Result("findings", "f", "f", {"findings": [seen | common, open_ | common]})
-    _, table, fold = findings_section(Findings([result])).blocks
+    _, table, fold = findings_section(StudyResults([result])).blocks
     assert [row[-1].text for row in table.rows] == ["seen", "cannot tell"]
     assert table.rows[0][2].text.endswith("and 2 more")
     assert table.rows[1][2].text == "not measured: it"
@@ -32,5 +32,5 @@ def test_every_finding_has_a_row_and_a_reason_or_numbers():
 
 
 def test_without_a_table_its_command_is_named():
-    (gap,) = findings_section(Findings()).blocks
+    (gap,) = findings_section(StudyResults()).blocks
     assert gap.commands == ["python evaluation/findings.py --input mini --output results/findings"]

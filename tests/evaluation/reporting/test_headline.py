@@ -3,7 +3,7 @@
 import pytest
 
 from evaluation.reporting.headline import MOST, accuracy_fact, best_of_each_corpus, headline, line_of
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 
 
 def test_of_each_corpus_the_lowest_upper_bound_counts_and_results_by_position_last(bounds):
@@ -15,7 +15,7 @@ def test_of_each_corpus_the_lowest_upper_bound_counts_and_results_by_position_la
 
 
 def test_the_sentence_and_the_first_fact_say_both_bounds(bounds):
-    found = headline(Findings([bounds(warnings=["heavy tails"]), bounds("n", corpus="news")]))
+    found = headline(StudyResults([bounds(warnings=["heavy tails"]), bounds("n", corpus="news")]))
     assert found.sentence == (
         "On books (test), the language model transf-tiny has a perplexity of 20.000; joined with the energy model "
         "bit-tiny, 16.000–17.000: lower: −20.0 to −15.0\u00a0% (−21.0 to −14.0\u00a0%), over 25 documents. "
@@ -31,22 +31,22 @@ def test_the_sentence_and_the_first_fact_say_both_bounds(bounds):
 
 
 def test_without_results_it_says_so():
-    found = headline(Findings())
+    found = headline(StudyResults())
     assert (found.facts, found.lines) == ([], [])
     assert found.sentence == "No perplexities have been measured in these folders yet."
 
 
 def test_no_more_corpora_are_drawn_than_fit(bounds):
-    found = headline(Findings([bounds(f"r{number}", corpus=f"c{number}") for number in range(MOST + 2)]))
+    found = headline(StudyResults([bounds(f"r{number}", corpus=f"c{number}") for number in range(MOST + 2)]))
     assert len(found.facts) == len(found.lines) == MOST
 
 
 def test_correct_completions_are_those_of_the_most_samples(bounds):
     points = [{"samples": n, "joint": share, "oracle": 0.99} for n, share in ((10, 0.7), (1000, 0.875))]
-    *_, fact = headline(Findings([bounds(matches={"base": 0.25, "joint": points})])).facts
+    *_, fact = headline(StudyResults([bounds(matches={"base": 0.25, "joint": points})])).facts
     assert (fact.before, fact.now) == ("25.0\u00a0%", "87.5\u00a0%")
     assert fact.note == "with 1,000 samples; a correct one is among them for 99.0\u00a0%"
-    assert len(headline(Findings([bounds(matches={"base": 0.25, "joint": []})])).facts) == 1
+    assert len(headline(StudyResults([bounds(matches={"base": 0.25, "joint": []})])).facts) == 1
 
 
 CELL = {"row": "BiT", "column": "books", "setting": "in-domain", "low": 0.7, "high": 0.9}
@@ -70,22 +70,22 @@ MODELS = [
 
 def test_the_best_accuracy_is_of_a_cell_that_nothing_speaks_against():
     suspect = {"accuracy": 0.99, "warnings": ["the training generator's own"]}
-    (fact,) = accuracy_fact(Findings([grid(suspect, {"accuracy": 0.8}, {"problem": "lost"}), DETECTION, *MODELS]))
+    (fact,) = accuracy_fact(StudyResults([grid(suspect, {"accuracy": 0.8}, {"problem": "lost"}), DETECTION, *MODELS]))
     assert (fact.now, fact.careful) == ("80.0\u00a0%", False)
     assert fact.note == "BiT on books, in-domain; 70.0 to 90.0\u00a0%"
-    (fact,) = accuracy_fact(Findings([grid(suspect)]))
+    (fact,) = accuracy_fact(StudyResults([grid(suspect)]))
     assert (fact.now, fact.careful) == ("99.0\u00a0%", True)
 
 
 def test_where_there_is_no_grid_whole_texts_and_then_training_stand_for_it():
-    (fact,) = accuracy_fact(Findings([DETECTION, *MODELS]))
+    (fact,) = accuracy_fact(StudyResults([DETECTION, *MODELS]))
     assert (fact.label, fact.now, fact.note) == (
         *("Best accuracy on whole texts", "75.0\u00a0%"),
         "energy on small.jsonl",
     )
-    (fact,) = accuracy_fact(Findings(MODELS))
+    (fact,) = accuracy_fact(StudyResults(MODELS))
     assert (fact.now, fact.note) == ("70.0\u00a0%", "models/b, on its own validation negatives: no test")
-    assert accuracy_fact(Findings(MODELS[2:])) == []
+    assert accuracy_fact(StudyResults(MODELS[2:])) == []
 
 
 def test_a_line_holds_all_models_in_proportion(bounds):

@@ -3,7 +3,7 @@
 import pytest
 
 from evaluation.reporting.blocks import NOTHING, Fold, Gap, Picture, Table
-from evaluation.reporting.inputs import Findings
+from evaluation.reporting.inputs import StudyResults
 from evaluation.reporting.perplexity import (
     LONG,
     between,
@@ -87,19 +87,19 @@ def test_the_papers_numbers_stand_apart_as_points_or_ranges():
 
 
 def test_without_results_the_command_is_named_and_the_paper_is_still_there(bounds):
-    gap, table = perplexity_section(Findings()).blocks
+    gap, table = perplexity_section(StudyResults()).blocks
     assert isinstance(gap, Gap)
     assert gap.commands[0].startswith("python evaluation/perplexity_bounds.py --negatives")
     assert isinstance(table, Table)
-    kinds = [block.kind for block in perplexity_section(Findings([bounds()])).blocks]
+    kinds = [block.kind for block in perplexity_section(StudyResults([bounds()])).blocks]
     assert kinds == ["words", "table", "missing", "table"]  # no other language models
-    kinds = [block.kind for block in perplexity_section(Findings([bounds(language_models={"m": 1.0})])).blocks]
+    kinds = [block.kind for block in perplexity_section(StudyResults([bounds(language_models={"m": 1.0})])).blocks]
     assert kinds == ["words", "table", "table"]
 
 
 def test_the_curve_says_in_words_what_its_figure_shows(bounds):
     curve = [{"samples": 2, "lower": 12.0, "upper": 19.0}, {"samples": 1000, "lower": 16.0, "upper": 17.0}]
-    heading, picture, table, gap = bounds_section(Findings([bounds(samples_curve=curve)])).blocks
+    heading, picture, table, gap = bounds_section(StudyResults([bounds(samples_curve=curve)])).blocks
     assert heading.text == "Samples: books (test), transf-tiny + bit-tiny (results/books)"
     assert isinstance(picture, Picture)
     assert "12.000–19.000 with 2 samples" in picture.alt
@@ -111,11 +111,13 @@ def test_the_curve_says_in_words_what_its_figure_shows(bounds):
 def test_the_last_position_has_the_exact_sum_beside_the_estimates_or_names_its_command(bounds):
     positions = [{"position": place, "base": 4.0, "lower": 2.0, "upper": 3.0} for place in range(120, 140)]
     last = {"windows": 5, "base": 4.5, "exact": 2.5, "lower": 2.25, "upper": 2.75}
-    _, _, picture, folded, exact = bounds_section(Findings([bounds(positions=positions, last_position=last)])).blocks
+    _, _, picture, folded, exact = bounds_section(
+        StudyResults([bounds(positions=positions, last_position=last)])
+    ).blocks
     assert picture.alt.endswith("exactly 2.5000 at the last one.")
     assert isinstance(folded, Fold)  # twenty rows
     assert [cell.value for cell in exact.rows[0]] == [5, 4.5, 2.25, 2.5, 2.75]
-    *_, gap = bounds_section(Findings([bounds(positions=positions)])).blocks
+    *_, gap = bounds_section(StudyResults([bounds(positions=positions)])).blocks
     assert gap.what == "No exact sum at the last position."
 
 
@@ -129,10 +131,10 @@ def test_long_tables_are_folded():
 
 def test_correct_completions_have_the_oracle_beside_them(bounds):
     matches = {"base": 0.25, "joint": [{"samples": 10, "joint": 0.5, "oracle": 0.75}]}
-    (table,) = matches_section(Findings([bounds(), bounds("m", matches=matches)])).blocks
+    (table,) = matches_section(StudyResults([bounds(), bounds("m", matches=matches)])).blocks
     assert texts_of(table) == [
         ["Base model", NOTHING, "25.00\u00a0%", NOTHING],
         ["Joint model", "10", "50.00\u00a0%", "75.00\u00a0%"],
     ]
-    (gap,) = matches_section(Findings([bounds()])).blocks
+    (gap,) = matches_section(StudyResults([bounds()])).blocks
     assert gap.commands[0].endswith(" --matches")

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from evaluation.reporting.blocks import NOTHING, Fold, Gap, Table
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 from evaluation.reporting.runs import (
     MOST_ROWS,
     corpora,
@@ -107,7 +107,9 @@ def test_versions_of_all_results_are_gathered_each_once():
         result("windows", created=created, code_version="0.1", versions={"torch": torch}, machine="m")
         for created, torch in made
     ]
-    table = versions(Findings([*stores, result("energy_model", provenance={"code_version": "0.2"}), result("grid")]))
+    table = versions(
+        StudyResults([*stores, result("energy_model", provenance={"code_version": "0.2"}), result("grid")])
+    )
     assert dict(texts_of(table)) == {
         "Stores were made": "2026-11-15 09:00 UTC to 2026-11-17 00:00",
         "Code": "0.1, 0.2",
@@ -120,7 +122,7 @@ def test_versions_of_all_results_are_gathered_each_once():
 
 def test_what_is_not_there_is_named_with_its_command_and_what_is_long_is_folded():
     many = [result("windows", f"stores/{number}", **WINDOWS) for number in range(MOST_ROWS + 1)]
-    fold, *gaps, last = runs_section(Findings(many)).blocks
+    fold, *gaps, last = runs_section(StudyResults(many)).blocks
     assert isinstance(fold, Fold)
     assert fold.summary == f"Corpora ({MOST_ROWS + 1})"
     assert all(isinstance(gap, Gap) for gap in gaps)
@@ -128,7 +130,7 @@ def test_what_is_not_there_is_named_with_its_command_and_what_is_long_is_folded(
         *["training/train_lm.py", "training/train_energy.py", "pipeline/mine_negatives.py", "evaluation/score.py"]
     ]
     assert isinstance(last, Table)
-    assert isinstance(runs_section(Findings(many[:-1])).blocks[0], Table)
+    assert isinstance(runs_section(StudyResults(many[:-1])).blocks[0], Table)
 
 
 def test_a_models_digest_is_of_its_weights_and_none_where_there_are_none(tmp_path):

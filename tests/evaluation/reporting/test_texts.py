@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from evaluation.reporting.blocks import NOTHING, Fold, Gap, Paragraph, Picture, Sample
 from evaluation.reporting.commands import analyses
-from evaluation.reporting.inputs import Findings, Result, read_result
+from evaluation.reporting.inputs import Result, StudyResults, read_result
 from evaluation.reporting.texts import (
     LINES,
     alt_of,
@@ -62,26 +62,26 @@ def test_the_text_beside_a_figure_gives_the_range_of_every_number():
 def test_an_analysis_is_shown_with_its_figure_or_names_what_makes_one():
     svg = b'<svg width="600pt"></svg>'
     figure = Result("figure", "results/a", "a", {"svg": svg})
-    heading, picture, table, fold, _ = analyses_section(Findings([analysis(examples=[{"a": 1}]), figure])).blocks
+    heading, picture, table, fold, _ = analyses_section(StudyResults([analysis(examples=[{"a": 1}]), figure])).blocks
     assert heading.text == "Densities"
     assert isinstance(picture, Picture)
     assert picture.wide
     assert table.caption == "Densities (a)"
     assert isinstance(fold, Fold)
     assert fold.summary == "1 example"
-    _, gap, *_ = analyses_section(Findings([analysis()])).blocks
+    _, gap, *_ = analyses_section(StudyResults([analysis()])).blocks
     assert isinstance(gap, Gap)
     assert gap.commands == [analyses()["densities"]]
 
 
 def test_analyses_that_are_not_there_are_named_each_with_its_command():
     known = analyses()
-    *_, gap = analyses_section(Findings([analysis()])).blocks
+    *_, gap = analyses_section(StudyResults([analysis()])).blocks
     assert isinstance(gap, Gap)
     assert list(gap.commands) == [command for name, command in known.items() if name != "densities"]
     assert not any(
         isinstance(block, Gap) and block.what.startswith("No analyses")
-        for block in analyses_section(Findings([analysis(name) for name in known])).blocks
+        for block in analyses_section(StudyResults([analysis(name) for name in known])).blocks
     )
 
 
@@ -94,7 +94,7 @@ def test_completions_of_a_context_stand_side_by_side_with_their_energies():
     row = {"context_text": "Call me", "real_text": "Ishmael", "real_energy": -1.234, "chosen_text": "later"}
     found = samples([row | {"base_text": "", "base_energy": 0.5}], samples=1000, sampling="top_k", top_k=10)
     found.content["effective_samples"] = {"median": 12.0, "least": 1.5}
-    _, words, sample, gap = samples_section(Findings([found])).blocks
+    _, words, sample, gap = samples_section(StudyResults([found])).blocks
     assert isinstance(words, Paragraph)
     assert words.text == (
         "1,500 contexts, 1,000 samples of each context (top_k 10), one of them chosen with probability softmax(−E). "
@@ -113,10 +113,10 @@ def test_completions_of_a_context_stand_side_by_side_with_their_energies():
 
 def test_how_samples_were_drawn_is_said_as_far_as_it_is_recorded():
     texts = {"context_text": "c", **{f"{name}_text": "x" for name in ("real", "base", "chosen", "worst")}}
-    _, words, *rest = samples_section(Findings([samples([texts], autoregressive=True)])).blocks
+    _, words, *rest = samples_section(StudyResults([samples([texts], autoregressive=True)])).blocks
     assert words.text == "1,500 contexts, samples (rule not recorded), token by token."
     assert [block.kind for block in rest] == ["sample"]
-    (gap,) = samples_section(Findings()).blocks
+    (gap,) = samples_section(StudyResults()).blocks
     assert gap.commands[0].startswith("python evaluation/sample_joint.py")
 
 
@@ -125,7 +125,7 @@ def test_samples_of_a_language_model_alone_lack_nothing(tmp_path):
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "samples.parquet")
     found = read_result(f"{tmp_path}/samples.parquet", str(tmp_path))
     found.content["settings"] = {"samples": 1, "sampling": "top_k", "top_k": 10, "energy": None}
-    _, words, sample = samples_section(Findings([found])).blocks
+    _, words, sample = samples_section(StudyResults([found])).blocks
     assert words.text == "1 context, 1 sample of each context (top_k 10), the language model alone."
     assert [(one.style, one.text) for one in sample.completions] == [("real", "Ishmael"), ("base", "later")]
 
@@ -134,7 +134,7 @@ def test_rows_of_human_studies_are_lists_or_objects():
     rows = [["joint, base", 0.625], {"Pair": "real, joint"}, ["short"]]
     study = {"title": "Readers", "columns": ["Pair", "Share"], "rows": rows}
     for notes in ("3 failed the checks", ["3 failed the checks"]):
-        (table,) = human_section(Findings([Result("human", "h", "h", study | {"notes": notes})])).blocks
+        (table,) = human_section(StudyResults([Result("human", "h", "h", study | {"notes": notes})])).blocks
         assert table.caption == "Readers (h)"
         assert [[cell.text for cell in row] for row in table.rows] == [
             ["joint, base", "0.625"],
@@ -142,5 +142,5 @@ def test_rows_of_human_studies_are_lists_or_objects():
             ["short", NOTHING],
         ]
         assert table.notes == ["3 failed the checks"]
-    (gap,) = human_section(Findings()).blocks
+    (gap,) = human_section(StudyResults()).blocks
     assert isinstance(gap, Gap)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from evaluation.reporting.inputs import Findings, Result
+from evaluation.reporting.inputs import Result, StudyResults
 from evaluation.reporting.warnings import CAREFUL, PROBLEM, warnings_of
 
 
@@ -14,7 +14,7 @@ def bounds(name: str, least: float, warnings: list[str]) -> Result:
 
 def test_problems_come_first_and_the_same_sentence_once():
     grid = {"cells": [{"row": "r", "column": "c", "problem": "lost"}, {"row": "r", "column": "d", "warnings": ["w"]}]}
-    found = Findings(
+    found = StudyResults(
         [bounds("one", 2.0, ["heavy"]), bounds("two", 2.0, ["heavy"]), Result("grid", "g", "g", grid)], ["x: broken"]
     )
     made = warnings_of(found)
@@ -28,6 +28,6 @@ def test_problems_come_first_and_the_same_sentence_once():
 
 
 def test_few_effective_samples_are_doubted_where_the_job_said_nothing():
-    (made,) = warnings_of(Findings([bounds("old", 2.0, [])]))
+    (made,) = warnings_of(StudyResults([bounds("old", 2.0, [])]))
     assert made.text.startswith("100 samples of a context are worth as few as 2.0")
-    assert warnings_of(Findings([bounds("fine", 40.0, [])])) == []
+    assert warnings_of(StudyResults([bounds("fine", 40.0, [])])) == []
