@@ -125,6 +125,7 @@ def test_every_window_gets_its_negatives_with_their_exact_probabilities(undistur
         "training_corpus": "sums",
         "training_seed": 0,
         "direction": "left_to_right",
+        "trained_on_this_text": None,
     }
     assert manifest.sampling == {"rule": "temperature", "temperature": 1.0, "samples_per_row": 2}
     assert (manifest.counts["windows"], manifest.counts["negatives"]) == (120, 240)

@@ -17,11 +17,15 @@ def test_paths_start_at_the_root_unless_they_say_where_they_are():
     assert at(".", "model").endswith("model")
 
 
-def test_a_row_has_one_model_or_one_for_each_column():
-    grid = Grid("root", "energies")
-    assert grid.chosen({"name": "r", "energy": "m"}, "energy", "Books") == "root/m"
+def test_a_row_has_one_model_or_one_for_each_column(tmp_path):
+    for name in ("m", "b", "w"):
+        (tmp_path / name).mkdir()
+    root = str(tmp_path)
+    grid = Grid(root, "energies")
+    assert grid.chosen({"name": "r", "energy": "m"}, "energy", "Books") == f"{root}/m"
+    assert grid.chosen({"name": "r", "energy": "gpt2"}, "energy", "Books") == "gpt2"  # not there: a name of the hub
     row = {"name": "r", "energy": {"Books": "b", "Wiki": "w"}, "valid": {"real": ["x"], "generated": ["y"]}}
-    assert grid.chosen(row, "energy", "Wiki") == "root/w"
+    assert grid.chosen(row, "energy", "Wiki") == f"{root}/w"
     assert grid.chosen(row, "valid", "Wiki") == row["valid"]  # files, not columns
     with pytest.raises(UserError, match="row r: energy names nothing for the column News"):
         grid.chosen(row, "energy", "News")
