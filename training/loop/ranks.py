@@ -53,6 +53,9 @@ def start() -> None:
         os.environ.update(alone | {"LOCAL_RANK": os.environ.get("LOCAL_RANK", "0")})
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         torch.distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+        if (remembered := sys.modules.get("deepspeed.utils.groups")) is not None:
+            # An engine of vLLM that ends in this process ends all groups of torch's: DeepSpeed has to forget them too.
+            remembered._release_process_group_references()
     import deepspeed
 
     # DeepSpeed would compile a shared-memory operator for CPU ranks, some minutes long; torch's gloo does without.

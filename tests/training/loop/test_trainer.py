@@ -85,6 +85,15 @@ def test_steps_validations_and_checkpoints_come_in_their_order(stores, tmp_path)
     assert len(losses(tmp_path)) == 6
 
 
+def test_a_process_trains_again_after_something_else_has_ended_its_group(stores, tmp_path):
+    """As an engine of vLLM does where mining and training take turns in one process."""
+    for name in ("first", "second"):
+        task, plan = prepare(stores, tmp_path / name)
+        Trainer(task, plan).train()
+        torch.distributed.destroy_process_group()
+    assert losses(tmp_path / "second") == losses(tmp_path / "first")
+
+
 def test_a_loss_that_is_no_number_leaves_the_last_good_checkpoint_and_the_next_run_goes_on_there(stores, tmp_path):
     whole, plan = prepare(stores, tmp_path / "whole")
     Trainer(whole, plan).train()
