@@ -215,12 +215,12 @@ def test_figure_of_positions(jobs):
 
 
 def test_generation(jobs):
-    """10,000 samples with k = 10 (sample_joint.py's default) for 333 contexts of the CCNews test set."""
+    """10,000 samples with k = 10 (sample_joint.py's default) for the 333 contexts of the human table and some more."""
     joint = {"12l-unit", "12l-bit-base", "12l-bit-large-star", "24l-bit-med", "24l-bit-large-star"}
     for name in joint:
         base = f"o/models/news-base-{name[:3]}"
         job = jobs[f"joint_samples/news-{name}"]
-        has(job, samples="10000", limit="333", context_length="120", generator=base, windows="o/windows/news-test")
+        has(job, samples="10000", limit="360", context_length="120", generator=base, windows="o/windows/news-test")
         assert "sampling" not in flags(job)
 
 
@@ -244,7 +244,7 @@ def test_table_of_human_preferences(jobs):
         has(jobs[f"human/{name}"], a=a, b=b, gold="o/windows/news-test", items="333")
     for model in ("base-12l", "balm-12l", "balm-24l"):  # plain language models, with k = 10 too
         job = jobs[f"joint_samples/news-{model}"]
-        has(job, generator=f"o/models/news-{model}", limit="333", context_length="120")
+        has(job, generator=f"o/models/news-{model}", limit="360", context_length="120")
         assert not {"energy", "sampling"} & flags(job).keys()
 
 
