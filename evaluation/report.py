@@ -3,7 +3,8 @@
   python evaluation/report.py --input results --input stores --input models --output report.html
 
 The folders are searched for stores, models and what the evaluation jobs wrote, each known by what is in it. The page
-is one file that needs no network, no other file and no script to be read. What is missing is named on it with the
+is one file that needs no network, no other file and no script to be read; with `--output report.md` its words and
+tables are written as Markdown. What is missing is named on it with the
 command that makes it; what cannot be read is named too, the rest is shown, and the exit code is then 1.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evaluation.reporting.inputs import StudyResults, find_results
-from evaluation.reporting.page import page
+from evaluation.reporting.page import markdown_page, page
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.provenance import code_version
@@ -24,12 +25,12 @@ class ReportSettings(Settings):
     """Folders of results, and the page that is made from them."""
 
     input: tuple[str, ...] = setting(help="a folder of results. May be given several times", metavar="DIR")
-    output: str = setting(help="the page, an .html file on any filesystem", metavar="FILE")
+    output: str = setting(help="the page, an .html (or .md) file on any filesystem", metavar="FILE")
     title: str = setting("Residual energy-based models of text", help="of the page")
 
     def check(self) -> None:
-        if not self.output.endswith((".html", ".htm")):
-            raise UserError(f"--output {self.output}: a file whose name ends with .html")
+        if not self.output.endswith((".html", ".htm", ".md")):
+            raise UserError(f"--output {self.output}: a file whose name ends with .html or .md")
         if files.exists(self.output) and not files.is_file(self.output):
             raise UserError(f"--output {self.output}: a folder: name a file")
 
@@ -44,7 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def report(settings: ReportSettings) -> StudyResults:
     """Writes the page, and returns what is on it."""
     found = find_results(settings.input)
-    files.put(settings.output, page(found, settings.title, settings.input, code_version()).encode())
+    if settings.output.endswith(".md"):
+        made = markdown_page(found, settings.title, code_version())
+    else:
+        made = page(found, settings.title, settings.input, code_version())
+    files.put(settings.output, made.encode())
     return found
 
 

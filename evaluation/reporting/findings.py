@@ -16,7 +16,7 @@ ABOUT = (
 def findings_section(found: StudyResults) -> PageSection:
     blocks: list[PageBlock] = []
     for result in found.of("findings"):
-        blocks += [Paragraph(ABOUT), findings_table(result), parts_fold(result)]
+        blocks += [Paragraph(ABOUT), findings_table(result), parts_fold(result), *not_measured(result)]
     if not blocks:
         what = "No table of the paper's findings: there is no findings.json in these folders."
         blocks.append(Gap(what, [usage("findings.py")]))
@@ -24,22 +24,31 @@ def findings_section(found: StudyResults) -> PageSection:
 
 
 def findings_table(result: Result) -> Table:
+    """Those of which something was measured."""
+    measured = [one for one in result.content["findings"] if one["parts"]]
     rows = [
         [words(one["claim"]), Cell(one["paper"], small=(one["where"],)), ours(one), Cell(one["verdict"])]
-        for one in result.content["findings"]
+        for one in measured
     ]
-    verdicts = [one["verdict"] for one in result.content["findings"]]
-    note = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(sorted(verdicts)))
-    return Table(f"Findings ({result.name})", ("Claim", "The paper", "Ours", "Verdict"), rows, [note + "."])
+    verdicts = [one["verdict"] for one in measured]
+    counts = [f"{verdicts.count(name)} {name}" for name in dict.fromkeys(sorted(verdicts))]
+    if others := len(result.content["findings"]) - len(measured):
+        counts.append(f"{others} not measured in this study")
+    note = f"{', '.join(counts)}."
+    return Table(f"Findings ({result.name})", ("Claim", "The paper", "Ours", "Verdict"), rows, [note])
+
+
+def not_measured(result: Result) -> list[Fold]:
+    rows = [[words(one["claim"]), words(one["reason"])] for one in result.content["findings"] if not one["parts"]]
+    table = Table(f"Not measured ({result.name})", ("Claim", "Why"), rows)
+    return [Fold(f"Not measured here: {len(rows)} of the findings", [table])] if rows else []
 
 
 def ours(finding: dict[str, Any]) -> Cell:
-    """Why it cannot be told, and the first differences."""
+    """The first differences, and why they do not decide."""
     parts = finding["parts"]
     lines = [f"{part['what']}: {in_numbers(part)}" for part in parts[:SHOWN]]
     more = [f"and {len(parts) - SHOWN} more"] if len(parts) > SHOWN else []
-    if not parts:
-        return words(finding["reason"])
     return Cell("\n".join([*lines, *more]), small=(finding["reason"],) if finding["reason"] else ())
 
 

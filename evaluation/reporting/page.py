@@ -13,6 +13,7 @@ from evaluation.reporting.blocks import PageSection, visible
 from evaluation.reporting.findings import findings_section
 from evaluation.reporting.headline import headline
 from evaluation.reporting.inputs import StudyResults
+from evaluation.reporting.markdown import markdown
 from evaluation.reporting.perplexity import bounds_section, matches_section, perplexity_section
 from evaluation.reporting.runs import runs_section
 from evaluation.reporting.texts import analyses_section, human_section, samples_section
@@ -61,3 +62,9 @@ def page(found: StudyResults, title: str, inputs: Sequence[str], code_version: s
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),
     )
     return made.strip() + "\n"
+
+
+def markdown_page(found: StudyResults, title: str, code_version: str) -> str:
+    """The same sections as Markdown."""
+    sections = [section(found) for section in SECTIONS]
+    return markdown(title, headline(found), warnings_of(found), sections, code_version)

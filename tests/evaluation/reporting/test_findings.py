@@ -18,17 +18,18 @@ def test_numbers_have_signs_units_and_their_line():
     assert in_numbers(part(0.0012, 0.0010, 0.0014, "nats")) == "+0.0012 (+0.001 to +0.0014)"
 
 
-def test_every_finding_has_a_row_and_a_reason_or_numbers():
+def test_what_was_measured_has_a_row_and_the_rest_its_reason():
     common = {"where": "a table", "paper": "1 and 2"}
     seen = {"name": "s", "claim": "it is seen", "verdict": "seen", "reason": None, "parts": [part(0.1, 0.05, 0.15)] * 5}
     open_ = {"name": "o", "claim": "it is open", "verdict": "cannot tell", "reason": "not measured: it", "parts": []}
     result = Result("findings", "f", "f", {"findings": [seen | common, open_ | common]})
-    _, table, fold = findings_section(StudyResults([result])).blocks
-    assert [row[-1].text for row in table.rows] == ["seen", "cannot tell"]
+    _, table, fold, others = findings_section(StudyResults([result])).blocks
+    assert [row[-1].text for row in table.rows] == ["seen"]
     assert table.rows[0][2].text.endswith("and 2 more")
-    assert table.rows[1][2].text == "not measured: it"
-    assert table.notes == ["1 cannot tell, 1 seen."]
+    assert table.notes == ["1 seen, 1 not measured in this study."]
     assert fold.summary == "All 5 differences"
+    assert others.summary == "Not measured here: 1 of the findings"
+    assert [cell.text for cell in others.blocks[0].rows[0]] == ["it is open", "not measured: it"]
 
 
 def test_without_a_table_its_command_is_named():
