@@ -5,8 +5,9 @@
 
 Everything after it is arithmetic on stores. --energy may also be a language model: the energy is then minus the whole
 window's log-probability. Finished shards are not made again, and a killed run continues when the same command is given
-again. Every further option is Beam's: --direct_num_workers 2 uses two processes, --runner DataflowRunner a fleet;
-without any, the shards are made here, one after another, and Beam is not needed.
+again. Every further option is Beam's: --runner DataflowRunner uses a fleet. Without any, the shards are made here, one
+after another; --devices 8 uses eight GPUs of this machine, and --part 3/64, in as many processes as one likes, any
+cluster.
 """
 
 import sys
@@ -23,7 +24,8 @@ from pipeline.models.language_model import open_language_model
 from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError, exit_with
-from pipeline.runtime.settings import Settings, read_known_settings, setting
+from pipeline.runtime.parts import PartSettings, lacking, run_parts, visible_gpus
+from pipeline.runtime.settings import read_known_settings, setting
 from pipeline.runtime.summary import print_summary
 from pipeline.stores.manifest import Manifest, Record, read_manifest
 from pipeline.stores.reader import Store
@@ -36,7 +38,7 @@ SCRIPT = "evaluation/score.py"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreSettings(Settings):
+class ScoreSettings(PartSettings):
     """A model, the negatives that it gives energies, and where these go."""
 
     energy: str = setting(help="an energy model, or a language model", metavar="DIR_OR_NAME")
@@ -48,27 +50,58 @@ class ScoreSettings(Settings):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     settings, beam = read_known_settings(ScoreSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
-    describe(settings.output, score(settings, beam))
+    made = score(settings, beam)
+    if made is None:
+        print(f"{settings.output}: part {settings.part} is there, others are not yet")
+    else:
+        describe(settings.output, made)
     return 0
 
 
-def score(settings: ScoreSettings, beam: Sequence[str] = ()) -> Manifest:
-    """The store of energies, made if it is not there: here, or through Beam if there are options of Beam's."""
+def score(settings: ScoreSettings, beam: Sequence[str] = ()) -> Manifest | None:
+    """The store of energies, made if it is not there: here, or through Beam if there are options of Beam's.
+
+    None if this was a part, and others are at work still.
+    """
     if beam:
         from pipeline.runtime.beam import beam_options
 
         beam_options(list(beam))
+        if not settings.alone or settings.devices is not None:
+            raise UserError("--part, --finish, --devices: without options of Beam's, which divides the work itself")
     job = ScoringJob(settings, writer_of(settings, beam))
-    with job.writer.held():
+    parts = 1 if beam or not settings.alone else settings.devices or max(1, visible_gpus())
+    if parts > 1 and job.writer.made_before(settings.overwrite) is None:
+        run_parts("evaluation.score", settings.recorded().to_words(), parts)
+    with job.writer.held() if settings.alone else job.writer.shared():
         if (there := job.writer.made_before(settings.overwrite)) is not None:
             return there
+        if not settings.alone:
+            return score_part(job)
         with job.writer.making():
-            job.writer.claim(files.join(settings.store, TOKENIZER_FOLDER))
+            job.writer.claim(job.tokenizer_folder)
             if beam:
                 run_on_beam(job, beam)
             else:
                 finish(make_here(job), job)
     return read_manifest(settings.output)
+
+
+def score_part(job: "ScoringJob") -> Manifest | None:
+    """Makes the shards of a part, and finishes the store if no other part is at work still."""
+    job.writer.join()
+    if not job.writer.is_claimed:
+        job.writer.claim(job.tokenizer_folder)
+    if not job.settings.finish:
+        make_here(job)
+    there = job.writer.shard_files()
+    shards = [job.writer.shard(there.get(number, ()), job.settings_digest) for number in job.numbers]
+    if missing := [number for number, shard in enumerate(shards) if shard is None]:
+        if job.settings.finish:
+            raise lacking(job.writer.output, missing, len(shards))
+        return None
+    finish([shard for shard in shards if shard is not None], job)
+    return read_manifest(job.settings.output)
 
 
 def writer_of(settings: ScoreSettings, beam: Sequence[str]) -> StoreWriter:
@@ -96,6 +129,15 @@ class ScoringJob:
         return open_scorer(self.settings.energy, window, self.settings.batch_size)
 
     @property
+    def numbers(self) -> range:
+        """Of all shards."""
+        return range(len(self.negatives.manifest.shards))
+
+    @property
+    def tokenizer_folder(self) -> str:
+        return files.join(self.settings.store, TOKENIZER_FOLDER)
+
+    @property
     def settings_digest(self) -> str:
         """Of everything that the energies depend on."""
         return digest_of(self.writer.record.settings)
@@ -118,21 +160,23 @@ def describe_energy(name: str, store: Store) -> dict[str, Any]:
 
 
 def make_here(job: ScoringJob) -> list[Shard]:
-    """One shard after another, in this process."""
-    made = []
-    with tqdm(total=len(job.negatives), unit=" rows", unit_scale=True, dynamic_ncols=True, disable=None) as bar:
-        for number, shard in enumerate(job.negatives.manifest.shards):
-            bar.set_description(f"shard {number + 1} of {len(job.negatives.manifest.shards)}")
-            made.append(make_shard(number, job))
-            bar.update(shard.rows)
+    """One shard after another, in this process: all of them, or those of a part."""
+    made, numbers, there = [], job.settings.own(job.numbers), job.writer.shard_files()
+    shards = job.negatives.manifest.shards
+    rows = sum(shards[number].rows for number in numbers)
+    with tqdm(total=rows, unit=" rows", unit_scale=True, dynamic_ncols=True, disable=None) as bar:
+        for number in numbers:
+            bar.set_description(f"shard {number + 1} of {len(shards)}")
+            made.append(make_shard(number, job, there))
+            bar.update(shards[number].rows)
     return made
 
 
-def make_shard(number: int, job: ScoringJob) -> Shard:
+def make_shard(number: int, job: ScoringJob, there: dict[int, list[str]] | None = None) -> Shard:
     """The energies of one shard of negatives, unless they are there."""
-    there = job.writer.shard(number, job.settings_digest)
-    if there is not None:
-        return there
+    names = (job.writer.shard_files() if there is None else there).get(number, ())
+    if (made := job.writer.shard(names, job.settings_digest)) is not None:
+        return made
     tables = [score_rows(rows, job.scorer) for rows in job.negatives.batches(shards=[number])]
     energies = pa.concat_tables(tables) if tables else score_rows(job.negatives.schema.empty_table(), job.scorer)
     bad = [value for value in energies["energy"].to_pylist() if value != value or abs(value) == float("inf")]
@@ -151,7 +195,7 @@ def run_on_beam(job: ScoringJob, options: Sequence[str]) -> None:
     def build(pipeline: beam.Pipeline) -> object:
         return (
             pipeline
-            | "Shards" >> beam.Create(range(len(job.negatives.manifest.shards)))
+            | "Shards" >> beam.Create(job.numbers)
             | "Spread shards" >> beam.Reshuffle()
             | "Score" >> beam.Map(make_shard, job)
             | "All shards" >> beam.combiners.ToList()

@@ -231,10 +231,10 @@ def pair(settings: ImportSettings, real: list[Survey], generated: list[Survey], 
 def write_shards(settings: ImportSettings, pairing: Pairing, writer: StoreWriter, surveys: list[Survey]) -> list[Shard]:
     """All rows, except shards that an earlier run wrote."""
     settings_digest = digest_of(writer.record.settings | {"texts": sorted(survey.digest for survey in surveys)})
-    shards = []
+    shards, there = [], writer.shard_files()
     starts = range(0, pairing.rows, SHARD_ROWS)
     for number, first in enumerate(tqdm(starts, desc="writing", unit="shard", disable=None)):
-        shard = writer.shard(number, settings_digest)
+        shard = writer.shard(there.get(number, ()), settings_digest)
         if shard is None:
             end = min(first + SHARD_ROWS, pairing.rows)
             rows = pairing.table(first, end, str(settings.corpus), str(settings.split), settings.seed)

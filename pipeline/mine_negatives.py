@@ -6,29 +6,31 @@
 One row a window: its tokens, the context's length (drawn from --context_lengths by the window's own hash), the true
 completion's log-probability, and the negatives with theirs. A killed run continues when the same command is given
 again. --generator and --sampling may be given several times: every pair gets a store of its own below --output. Every
-further option is Beam's: --direct_num_workers 2 uses two processes, --runner DataflowRunner a fleet.
+further option is Beam's: --runner DataflowRunner uses a fleet. Without Beam, --devices 8 uses eight GPUs of this
+machine, and --part 3/64, in as many processes as one likes, any cluster.
 """
 
 import shutil
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline import make_windows
 from pipeline.engines.environment import prepare_environment
 from pipeline.mining.settings import MiningSettings, context_lengths_of
 from pipeline.runtime import files
-from pipeline.runtime.errors import exit_with
+from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.parts import run_parts, visible_gpus
 from pipeline.runtime.progress import noted, showing
 from pipeline.runtime.settings import read_known_settings
 from pipeline.runtime.summary import print_summary
 from pipeline.stores.manifest import MANIFEST, Manifest, read_manifest
 from pipeline.stores.reader import Store
-from pipeline.stores.writer import REJECTS
 from pipeline.text.inputs import text_of
 from pipeline.windows.settings import WindowsSettings
 
@@ -45,7 +47,7 @@ SEEN_TEXT = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     settings, beam = read_arguments(sys.argv[1:] if arguments is None else arguments)
-    return report(mine_negatives(settings, beam))
+    return report(mine_negatives(settings, beam), settings, beam)
 
 
 def read_arguments(arguments: Sequence[str]) -> tuple[MiningSettings, list[str]]:
@@ -58,32 +60,52 @@ def read_arguments(arguments: Sequence[str]) -> tuple[MiningSettings, list[str]]
 
 
 def mine_negatives(settings: MiningSettings, beam: Sequence[str] = ()) -> "list[StoreJob]":
-    """Makes the stores of negatives that are not there yet; says which they are. `beam` are Beam's options."""
+    """Makes the stores of negatives that are not there yet; says which they are. `beam` are Beam's options.
+
+    Without any, the shards are made in this process, one after another, or in one process a device.
+    """
+    if beam:
+        make_windows.check_beam_options(beam)
+        if not settings.alone or settings.devices is not None:
+            raise UserError("--part, --finish, --devices: without options of Beam's, which divides the work itself")
     with opening_windows(settings, beam) as (windows, transform):
         lengths = context_lengths_of(settings.context_lengths, windows.window)
-        if beam:
-            make_windows.check_beam_options(beam)
         prepare_environment()
-        from pipeline.mining.plan import find_stores  # torch and Beam come with it
+        from pipeline.mining.job import MiningJob  # torch comes with it
+        from pipeline.mining.plan import find_stores, is_elsewhere, needs_sharing
 
         stores = list(find_stores(settings, windows, lengths, beam))
+        run = uuid.uuid4().hex
+        job = MiningJob(settings, tuple(stores), lengths, needs_sharing(stores, beam), run, is_elsewhere(beam))
+        if (parts := devices_of(settings, beam)) > 1:
+            return mine_on_devices(job, windows, parts)
         with ExitStack() as locks:
             for store in stores:
-                locks.enter_context(store.writer.held())
+                alone = settings.alone
+                locks.enter_context(store.writer.held(job.run_of(store)) if alone else store.writer.shared())
             missing = [store for store in stores if not is_finished(store, windows, settings.overwrite)]
             if missing:
-                mine(settings, missing, lengths, transform, beam)
+                mine(replace(job, stores=tuple(missing)), transform, beam)
     return stores
+
+
+def devices_of(settings: MiningSettings, beam: Sequence[str]) -> int:
+    """How many parts are made at once on this machine."""
+    if beam or not settings.alone:
+        return 1
+    return settings.devices or max(1, visible_gpus())
 
 
 @contextmanager
 def opening_windows(
     settings: MiningSettings, beam: Sequence[str]
 ) -> Iterator[tuple["WindowsFacts", "MakeWindows | None"]]:
-    """The windows, and what makes them if the settings say what of."""
+    """The windows; and what makes them, if that is part of the same graph."""
     from pipeline.mining.plan import WindowsFacts
 
-    if settings.text is None:
+    if settings.text is not None and not beam:
+        make_windows.make_windows(replace(settings.text, output=settings.windows))
+    if settings.text is None or not beam:
         manifest = Store(settings.windows, kind="windows").manifest
         yield facts_of(settings.windows, manifest), None
         return
@@ -113,44 +135,17 @@ def is_finished(store: "StoreJob", windows: "WindowsFacts", overwrite: bool) -> 
     return store.writer.made_before(overwrite, changed) is not None and windows.digest is not None
 
 
-def mine(
-    settings: MiningSettings,
-    stores: "list[StoreJob]",
-    lengths: tuple[int, ...],
-    transform: "MakeWindows | None",
-    beam: Sequence[str],
-) -> None:
-    """Makes stores that are not there yet; bad input leaves their folders as they were."""
-    from pipeline.mining.job import MiningJob
-    from pipeline.mining.plan import needs_sharing
-
-    job = MiningJob(settings, tuple(stores), lengths, needs_sharing(stores, beam), run=uuid.uuid4().hex)
-    with ExitStack() as folders:
-        for store in stores:
-            folders.enter_context(store.writer.making())
-        run_graph(job, transform, beam)
-
-
-def run_graph(job: "MiningJob", transform: "MakeWindows | None", rest: Sequence[str]) -> None:
-    """Makes the windows if they are not there, generates and writes, wherever Beam's options say."""
-    import apache_beam as beam
-
-    from pipeline.mining.graph import MineNegatives
+def mine(job: "MiningJob", transform: "MakeWindows | None", beam: Sequence[str]) -> None:
+    """Makes stores that are not there yet, or a part of them; bad input leaves their folders as they were."""
     from pipeline.mining.pool import close_all, meeting_place
-    from pipeline.runtime.beam import beam_options, is_local, run
-
-    options = beam_options(rest)
-    hints = {"accelerator": job.settings.accelerator} if job.settings.accelerator else {}
-    visible = is_local(options) and all(files.is_local(store.writer.output) for store in job.stores)
-
-    def build(pipeline: beam.Pipeline) -> object:
-        windows = transform or beam.Create([job.settings.windows])
-        return pipeline | "Windows" >> windows | "Negatives" >> MineNegatives(job, hints)
 
     started = time.monotonic()
     try:
-        with showing(lambda: progress(job), " windows", visible, lambda: details(job, time.monotonic() - started)):
-            counters = run(build, options)
+        with ExitStack() as folders:
+            if job.settings.alone:
+                for store in job.stores:
+                    folders.enter_context(store.writer.making())
+            counters = run_graph(job, transform, beam) if beam else mine_here(job)
     finally:
         close_all()
         shutil.rmtree(meeting_place(job), ignore_errors=True)
@@ -160,6 +155,76 @@ def run_graph(job: "MiningJob", transform: "MakeWindows | None", rest: Sequence[
             f"{counters['shards']:,} shards in {seconds:,.0f} s: {counters['negatives'] / seconds:,.1f} negatives/s, "
             f"{counters['tokens'] / seconds:,.0f} tokens/s, starting the engine included"
         )
+
+
+def mine_here(job: "MiningJob") -> dict[str, int]:
+    """Makes the shards of this part, or all of them, in this process; finishes the stores if none is lacking."""
+    from pipeline.mining.finishing import finish_here, is_lacking
+
+    parent = read_manifest(job.settings.windows)
+    if job.settings.alone:
+        job.claim(parent)
+    else:
+        job.join(parent)
+    counters: Counter[str] = Counter()
+    with shown(job):
+        if not job.settings.finish:
+            counters.update(make_shards(job, parent))
+    if job.settings.finish or not is_lacking(job, parent):
+        finish_here(job, parent)
+    return counters
+
+
+def make_shards(job: "MiningJob", parent: Manifest) -> Counter[str]:
+    """Makes the shards of this part, one after another: what they came to."""
+    from pipeline.mining.making import ShardMaker
+
+    counters: Counter[str] = Counter()
+    maker = ShardMaker(job, parent)
+    try:
+        for unit in job.settings.own(job.units(parent)):
+            for made in maker.make(unit):
+                if made.counts is not None:
+                    counters.update({"shards": 1} | asdict(made.counts))
+    finally:
+        maker.close()
+    return counters
+
+
+def mine_on_devices(job: "MiningJob", windows: "WindowsFacts", parts: int) -> "list[StoreJob]":
+    """Makes all parts at once on this machine, a process each; the last one finishes the stores."""
+    stores = list(job.stores)
+    if all(is_finished(store, windows, job.settings.overwrite) for store in stores):
+        return stores
+    words = replace(job.settings, text=None).recorded().to_words()
+    with shown(job):
+        run_parts("pipeline.mine_negatives", words, parts)
+    return stores
+
+
+def shown(job: "MiningJob", on: bool = True) -> AbstractContextManager[None]:
+    """A bar, or lines where there is no terminal, of what the workers on this machine's filesystems have noted."""
+    started = time.monotonic()
+    visible = on and all(files.is_local(store.writer.output) for store in job.stores)
+    return showing(lambda: progress(job), " windows", visible, lambda: details(job, time.monotonic() - started))
+
+
+def run_graph(job: "MiningJob", transform: "MakeWindows | None", rest: Sequence[str]) -> dict[str, int]:
+    """Makes the windows if they are not there, generates and writes, wherever Beam's options say."""
+    import apache_beam as beam
+
+    from pipeline.mining.graph import MineNegatives
+    from pipeline.runtime.beam import beam_options, is_local, run
+
+    options = beam_options(rest)
+    hints = {"accelerator": job.settings.accelerator} if job.settings.accelerator else {}
+
+    def build(pipeline: beam.Pipeline) -> object:
+        windows = transform or beam.Create([job.settings.windows])
+        return pipeline | "Windows" >> windows | "Negatives" >> MineNegatives(job, hints)
+
+    with shown(job, is_local(options)):
+        return run(build, options)
 
 
 def progress(job: "MiningJob") -> tuple[str, int, int | None]:
@@ -183,20 +248,34 @@ def details(job: "MiningJob", seconds: float) -> str:
     )
 
 
-def report(stores: "Sequence[StoreJob]") -> int:
-    """Says what was made, and names what could not be; 1 if there is such a thing."""
-    failed = 0
+def report(stores: "Sequence[StoreJob]", settings: MiningSettings, beam: Sequence[str] = ()) -> int:
+    """Says what was made, and names what could not be; 0 only if all stores, or this part of them, are there."""
+    missing = failed = 0
     for output, rejected in [(store.writer.output, store.writer.rejected_shards()) for store in stores]:
         for file, content in rejected:
             print(f"error: {file}: {content['shard']}: {content['error']}", file=sys.stderr)
             failed += 1
         if files.is_file(files.join(output, MANIFEST)):
             describe(output, read_manifest(output))
-        elif not files.exists(files.join(output, REJECTS)):
-            print(f"{output}: handed over to the runner, which writes the store")
+        elif settings.part is not None and not rejected:
+            print(f"{output}: part {settings.part} is there, others are not yet")
+        elif not (beam and is_handed_over(beam)):
+            missing += 1
     if failed:
         print(f"error: {failed} shards could not be made: mend that, then run the same command again", file=sys.stderr)
-    return 1 if failed else 0
+    elif missing:
+        print(f"error: {missing} stores were not finished: run the same command again", file=sys.stderr)
+    return 1 if failed or missing else 0
+
+
+def is_handed_over(beam: Sequence[str]) -> bool:
+    """Whether a runner was only asked to do it, some time: a template, or a job that is not waited for."""
+    from pipeline.runtime.beam import beam_options, is_not_waited_for, is_template
+
+    options = beam_options(beam)
+    if is_not_waited_for(options):
+        print("the runner goes on by itself, and writes the stores")
+    return is_template(options) or is_not_waited_for(options)
 
 
 def describe(output: str, manifest: Manifest) -> None:

@@ -25,7 +25,7 @@ from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.lock import writing
 from pipeline.runtime.settings import Settings, read_known_settings, setting
 from pipeline.stores.manifest import MANIFEST, RECORD, Manifest, Record, read_manifest, read_record, write_record
-from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER, Shard, digest_of_rows
+from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER, Shard, digest_of_rows, is_copy, number_of
 from pipeline.text.tokenizer import load_tokenizer
 
 STRAY = "not in the manifest"
@@ -80,9 +80,20 @@ def verify(store: str) -> list[Problem]:
     for shard in tqdm(manifest.shards, desc="verifying", unit="shard", disable=None, leave=False):
         if (what := shard_problem(store, shard, manifest.kind)) is not None:
             problems.append(Problem(shard.file, what))
+    return problems + [Problem(file, STRAY) for file in strays(store, manifest)]
+
+
+def strays(store: str, manifest: Manifest) -> list[str]:
+    """Files beside the shards, except what a second worker made of one of them and wrote too late to be chosen."""
     known = {shard.file for shard in manifest.shards}
+    by_number = {number_of(shard.file): shard for shard in manifest.shards}
     found = [f"{SHARDS}/{name}" for name in files.names_in(files.join(store, SHARDS))]
-    return problems + [Problem(file, STRAY) for file in found if file not in known]
+    return [file for file in found if file not in known and not is_late_copy(store, file, by_number)]
+
+
+def is_late_copy(store: str, file: str, shards: dict[int | None, Shard]) -> bool:
+    shard = shards.get(number_of(file))
+    return shard is not None and is_copy(store, file, shard)
 
 
 def tokenizer_problems(store: str, manifest: Manifest) -> list[Problem]:

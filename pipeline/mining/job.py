@@ -8,8 +8,11 @@ from typing import Any
 
 from pipeline.engines.sampling import Sampling
 from pipeline.mining.settings import MiningSettings
+from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
+from pipeline.runtime.progress import note
 from pipeline.stores.manifest import Manifest
+from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.stores.writer import StoreWriter
 
 CHUNK_BYTES = 128 << 20  # of a shard's samples: what a worker holds at once
@@ -36,6 +39,7 @@ class MiningJob:
     context_lengths: tuple[int, ...]
     shared: bool  # whether generators run in processes of their own
     run: str  # of this run alone
+    elsewhere: bool = False  # whether its workers are processes that a runner replaces when they end
 
     def chunk_size(self, parent: Manifest) -> int:
         """How many samples a row holds: one request's; fewer than all of them where a shard would grow too large."""
@@ -45,6 +49,32 @@ class MiningJob:
         rows = max(shard.rows for shard in parent.shards) * self.rows_per_window
         longest = int(parent.settings["window"]) - min(self.context_lengths)
         return max(1, min(negatives, MOST_SAMPLES, CHUNK_BYTES // max(1, rows * 4 * longest)))
+
+    def tokens_of_a_window(self, parent: Manifest, unit: "Unit") -> int:
+        """What the model reads and writes at most for one window of a unit: context, true completion, samples."""
+        window, shortest = int(parent.settings["window"]), min(self.context_lengths)
+        return self.rows_per_window * (window + shortest + unit.count * (window - shortest))
+
+    def claim(self, parent: Manifest) -> None:
+        """Makes the output folders this run's, and notes how much there is to do."""
+        for store in self.stores:
+            store.writer.claim(files.join(self.settings.windows, TOKENIZER_FOLDER))
+            note(store.writer.work, "total", 0, self._rows(parent))
+
+    def join(self, parent: Manifest) -> None:
+        """The same for one of several parts: the first to come makes the folders the run's."""
+        for store in self.stores:
+            store.writer.join()
+            if not store.writer.is_claimed:
+                store.writer.claim(files.join(self.settings.windows, TOKENIZER_FOLDER))
+            note(store.writer.work, "total", 0, self._rows(parent))
+
+    def run_of(self, store: StoreJob) -> str | None:
+        """What holds a store for this run while its workers work; None where holding the launching process suffices."""
+        return self.run if self.elsewhere or not files.is_local(store.writer.output) else None
+
+    def _rows(self, parent: Manifest) -> int:
+        return parent.rows * self.rows_per_window * -(-self.settings.negatives // self.chunk_size(parent))
 
     @property
     def rows_per_window(self) -> int:

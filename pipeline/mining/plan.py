@@ -13,7 +13,6 @@ from pipeline.mining.job import StoreJob
 from pipeline.mining.settings import MiningSettings
 from pipeline.models.language_model import LanguageModelFolder, open_language_model
 from pipeline.runtime import files
-from pipeline.runtime.beam import beam_options, is_local, worker_processes
 from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import Record
 from pipeline.stores.writer import StoreWriter
@@ -86,6 +85,7 @@ def describe_generator(model: LanguageModelFolder, text: dict[str, Any] | None =
         "training_corpus": known.get("corpus"),
         "training_seed": known.get("seed"),
         "direction": model.direction,
+        "parameters": model.parameters,
         "trained_on_this_text": share_text(known.get("text"), text),
     }
 
@@ -125,5 +125,16 @@ def listed_stores(file: str, settings: MiningSettings) -> Iterator[PlannedStore]
 def needs_sharing(stores: Sequence[StoreJob], beam: Sequence[str]) -> bool:
     """Whether generators need processes of their own: several workers, or several vLLM engines."""
     engines = {(store.generator, store.sampling.rule == NUCLEUS) for store in stores if store.engine == VLLM}
+    if len(engines) > 1 or not beam:
+        return len(engines) > 1
+    from pipeline.runtime.beam import beam_options, is_local, worker_processes
+
     options = beam_options(beam)
-    return len(engines) > 1 or (is_local(options) and worker_processes(options) > 1)
+    return is_local(options) and worker_processes(options) > 1
+
+
+def is_elsewhere(beam: Sequence[str]) -> bool:
+    """Whether a runner other than this machine's does the work, and replaces workers that end."""
+    from pipeline.runtime.beam import beam_options, is_local
+
+    return bool(beam) and not is_local(beam_options(beam))

@@ -5,7 +5,8 @@ from typing import Any
 
 from pipeline.engines.choice import ENGINE_HELP, ENGINES, default_engine
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.settings import Settings, setting
+from pipeline.runtime.parts import PartSettings
+from pipeline.runtime.settings import setting
 from pipeline.windows.settings import WindowsSettings
 
 RULES = ("temperature", "top_k", "nucleus")
@@ -13,7 +14,7 @@ WHAT, STORE, ENGINE = "what is mined", "the store", "the engine"
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiningSettings(Settings):
+class MiningSettings(PartSettings):
     """Which windows are completed by which generators, how often, and where the negatives go."""
 
     windows: str = setting(
@@ -83,6 +84,14 @@ class MiningSettings(Settings):
         least=0,
         most=1,
     )
+    max_reject_fraction: float = setting(
+        0.01,
+        metavar="F",
+        help="stop if more than this share of the shards cannot be made, or three in a row (default: 0.01)",
+        group=STORE,
+        least=0,
+        most=1,
+    )
     engine: str = setting(default_engine(), choices=ENGINES, help=ENGINE_HELP, group=ENGINE, result=True)
     accelerator: str | None = setting(
         None,
@@ -93,6 +102,9 @@ class MiningSettings(Settings):
     text: WindowsSettings | None = setting(None, help="what the windows are made of in the same run", flag=False)
 
     def check(self) -> None:
+        super().check()
+        if self.part is not None and self.text is not None:
+            raise UserError("--part: make the windows first, without --input here")
         if bool(self.generators) == bool(self.generator):
             raise UserError("--generator: name at least one, or a list of them with --generators, not both")
         if self.generators and self.sampling:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -50,6 +51,18 @@ class ModelFolder:
             with open(path, "rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
         return digest.hexdigest()
+
+    @cached_property
+    def parameters(self) -> int:
+        """How many numbers there are in the weight files."""
+        total = 0
+        for path in self._weight_files():
+            if path.endswith(".safetensors"):
+                with _reading(path), safe_open(path, framework="pt") as file:
+                    total += sum(math.prod(file.get_slice(name).get_shape()) for name in list(file.keys()))
+            else:
+                total += os.path.getsize(path) // 4
+        return total
 
     def check_weights(self) -> None:
         """Refuses weights that are not numbers: everything made from them would be noise."""
@@ -135,13 +148,19 @@ def _from_hub(name: str) -> str:
 
 
 def _tensors(path: str) -> Iterator[tuple[str, torch.Tensor]]:
-    try:
+    with _reading(path):
         if path.endswith(".safetensors"):
             with safe_open(path, framework="pt") as file:
                 for name in list(file.keys()):  # it is no dictionary, and knows no other way
                     yield name, file.get_tensor(name)
         else:
             yield from torch.load(path, map_location="cpu", weights_only=True).items()
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, SafetensorError, RuntimeError) as error:
         raise UserError(f"{path}: these weights cannot be read ({first_line(error)})") from None
 

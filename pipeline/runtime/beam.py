@@ -6,16 +6,23 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pipeline.runtime.command_line import Parser
-from pipeline.runtime.errors import UserError, user_error_in
+from pipeline.runtime.errors import ResumableError, UserError, user_error_in
 from pipeline.runtime.quiet import without_log
 
 with without_log(logging.WARNING):  # importing Beam warns of cloud libraries that a laptop does not need
     import apache_beam as beam
-    from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+    from apache_beam.options.pipeline_options import (
+        DirectOptions,
+        GoogleCloudOptions,
+        PipelineOptions,
+        StandardOptions,
+        WorkerOptions,
+    )
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-    from apache_beam.runners.runner import create_runner
+    from apache_beam.runners.runner import PipelineState, create_runner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 
@@ -40,7 +47,27 @@ def beam_options(arguments: Sequence[str]) -> PipelineOptions:
             create_runner(options.view_as(StandardOptions).runner)
         except (ValueError, ImportError, AttributeError) as error:
             raise UserError(f"--runner {options.view_as(StandardOptions).runner}: {error}") from None
+        check_submission(options)
     return options
+
+
+def check_submission(options: PipelineOptions) -> None:
+    """Refuses, before anything is sent, what Dataflow would fail at minutes later."""
+    if options.view_as(StandardOptions).runner != "DataflowRunner":
+        return
+    cloud, workers = options.view_as(GoogleCloudOptions), options.view_as(WorkerOptions)
+    needed = {
+        "project": (cloud.project, "of the cloud"),
+        "region": (cloud.region, "where the workers are to be"),
+        "temp_location": (
+            cloud.temp_location or cloud.staging_location,
+            "a folder in a bucket, such as gs://BUCKET/temp",
+        ),
+        "sdk_container_image": (workers.sdk_container_image, "the image of docker/ that workers run in"),
+    }
+    for name, (value, what) in needed.items():
+        if not value:
+            raise UserError(f"--{name}: DataflowRunner needs it: {what}")
 
 
 def is_local(options: PipelineOptions) -> bool:
@@ -69,20 +96,48 @@ def local_runner(options: PipelineOptions) -> FnApiRunner:
 def run(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -> dict[str, int]:
     """Builds the graph and runs it to its end; a UserError raised by a worker comes out as itself.
 
-    Returns the counters of a local run.
+    Returns the counters of a local run. Of a run elsewhere the job's id is said when it begins; one that is not waited
+    for, or only made into a template, is said to be so.
     """
     runner = None
     if is_local(options):
         runner = local_runner(options)
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # what fails is raised, and said once
+    pipeline = beam.Pipeline(runner=runner, options=options)
+    build(pipeline)
     try:
-        with beam.Pipeline(runner=runner, options=options) as pipeline:
-            build(pipeline)
+        result = pipeline.run()
+        if not is_local(options):
+            say_job(result, options)
+        state = None if is_not_waited_for(options) else result.wait_until_finish()
     except Exception as error:
         if (known := user_error_in(error)) is not None:
             raise known from None
         raise
     if not is_local(options):
+        if state not in (None, PipelineState.DONE):
+            raise ResumableError(f"the job ended as {state}: its log says why")
         return {}
-    counters = pipeline.result.metrics().query()["counters"]
+    counters = result.metrics().query()["counters"]
     return {counter.key.metric.name: int(counter.committed) for counter in counters}
+
+
+def is_template(options: PipelineOptions) -> bool:
+    return bool(options.view_as(GoogleCloudOptions).template_location)
+
+
+def is_not_waited_for(options: PipelineOptions) -> bool:
+    return bool(options.view_as(StandardOptions).no_wait_until_finish) and not is_local(options)
+
+
+def say_job(result: Any, options: PipelineOptions) -> None:
+    """What was submitted: the job's id and where it can be watched."""
+    cloud = options.view_as(GoogleCloudOptions)
+    if is_template(options):
+        print(f"template {cloud.template_location}: written; nothing was run, and no store was made", flush=True)
+        return
+    if getattr(result, "has_job", False):
+        place = f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{result.job_id()}"
+        print(f"job {result.job_id()}: {place}?project={cloud.project}", flush=True)
+    elif name := getattr(result, "_job_id", None) or getattr(result, "job_id", None):
+        print(f"job {name}", flush=True)

@@ -14,7 +14,7 @@ import argparse
 import json
 import types
 from collections.abc import Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pipeline.runtime import files
@@ -36,13 +36,16 @@ def setting(
     flag: bool = True,
     positional: bool = False,
     result: bool = False,
+    recorded: bool = True,
 ) -> Any:
     """A field of settings: its flag's help, the group that it is listed in, and the values that it may have.
 
-    One that is no flag (`flag=False`) is given from Python alone. What is made depends on those with `result`.
+    One that is no flag (`flag=False`) is given from Python alone. What is made depends on those with `result`. How one
+    run goes about it (`recorded=False`) is not part of what was made, and is not used again when it is made again.
     """
     facts = {"help": help, "metavar": metavar, "choices": choices, "group": group, "least": least, "most": most}
     metadata = facts | {"commas": commas, "several": several, "flag": flag, "positional": positional, "result": result}
+    metadata["recorded"] = recorded
     return field(default=default, metadata=metadata) if default is not MISSING else field(metadata=metadata)
 
 
@@ -78,6 +81,12 @@ class Settings:
     def result(self) -> dict[str, Any]:
         """The settings that what is made depends on."""
         return {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.metadata.get("result")}
+
+    def recorded(self) -> Self:
+        """The same without what concerns one run alone."""
+        return replace(
+            self, **{one.name: one.default for one in fields(self) if not one.metadata.get("recorded", True)}
+        )
 
     def to_words(self) -> list[str]:
         """The words that give these settings, those that are as by default left out."""

@@ -39,8 +39,8 @@ class Record:
     def of(cls, script: str, settings: Settings, result: dict[str, Any], beam: Sequence[str] = ()) -> "Record":
         """Of a script's run: its settings, and `result`, everything that what it makes depends on."""
         # Leave to replace what was there is not part of what was made, and is not to be used again.
-        called = {name: value for name, value in settings.to_json().items() if name != "overwrite"}
-        words = [word for word in settings.to_words() if word != "--overwrite"]
+        called = {name: value for name, value in settings.recorded().to_json().items() if name != "overwrite"}
+        words = [word for word in settings.recorded().to_words() if word != "--overwrite"]
         plain = dict(json.loads(json.dumps(result)))
         return cls([script, *words, *beam], os.getcwd(), plain, {"stage": script, "settings": called})
 

@@ -1,12 +1,16 @@
 """What a store's folder holds: its tokenizer, and shards, each written whole or not at all, each its own proof.
 
 A shard's footer names the settings that its rows depend on and carries a digest of the rows. So a shard that a
-killed run left behind is known to be finished and intact without the manifest, which is written last.
+killed run left behind is known to be finished and intact without the manifest, which is written last. Its name has its
+number and the beginning of that digest: two workers who make the same shard write the same file if their rows agree,
+and different files if they do not (an engine on GPUs does not repeat itself). The manifest says which one counts.
 """
 
 import hashlib
 import io
 import json
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,8 +50,23 @@ class Shard:
         return cls(content["file"], content["rows"], content["bytes"], content["digest"], content["content"])
 
 
-def shard_file(number: int) -> str:
-    return f"{SHARDS}/{number:05d}.parquet"
+def shard_file(number: int, rows_digest: str) -> str:
+    return f"{SHARDS}/{number:05d}-{rows_digest[:8]}.parquet"
+
+
+def shard_files(store: str) -> dict[int, list[str]]:
+    """The files in a store that may be its shards, by their numbers; of equals the first by name comes first."""
+    found: dict[int, list[str]] = {}
+    for name in files.names_in(files.join(store, SHARDS)):
+        if (number := number_of(name)) is not None:
+            found.setdefault(number, []).append(f"{SHARDS}/{name}")
+    return found
+
+
+def number_of(name: str) -> int | None:
+    """The number of the shard that a file is by its name."""
+    match = re.fullmatch(r"(\d{5,})(-[0-9a-f]{8})?\.parquet", name.removeprefix(f"{SHARDS}/"))
+    return int(match[1]) if match else None
 
 
 def digest_of_rows(table: pa.Table) -> str:
@@ -80,7 +99,14 @@ def write_shard(store: str, number: int, table: pa.Table, settings_digest: str) 
     `settings_digest` is of the settings and of everything else that the rows depend on.
     """
     rows_digest = digest_of_rows(table)
-    footer = {"settings": settings_digest, "shard": number, "content": rows_digest}
+    data = to_parquet(table, {"settings": settings_digest, "shard": number, "content": rows_digest})
+    file = shard_file(number, rows_digest)
+    files.put(files.join(store, file), data)
+    return _describe(file, data, len(table), rows_digest)
+
+
+def to_parquet(table: pa.Table, footer: dict[str, Any]) -> pa.Buffer:
+    """A file of these rows, with something to know of them in its footer."""
     with_footer = table.replace_schema_metadata({FOOTER_KEY: json.dumps(footer, sort_keys=True).encode()})
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -94,9 +120,18 @@ def write_shard(store: str, number: int, table: pa.Table, settings_digest: str) 
         if len(table):  # a row group of no rows is more than some readers can take
             rows = max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES * len(table) // table.nbytes))
             writer.write_table(with_footer, row_group_size=rows)
-    data = sink.getvalue()
-    files.put(files.join(store, shard_file(number)), data)
-    return _describe(number, data, len(table), rows_digest)
+    return sink.getvalue()
+
+
+def from_parquet(data: bytes, wanted: dict[str, Any]) -> tuple[pa.Table, dict[str, Any]] | None:
+    """The rows of such a file and its footer, if that says what is wanted and every row is as it was written."""
+    try:
+        table = pq.read_table(io.BytesIO(data), page_checksum_verification=True)
+        footer = json.loads((table.schema.metadata or {})[FOOTER_KEY])
+    except (pa.ArrowException, OSError, KeyError, ValueError):
+        return None
+    same = all(footer.get(name) == value for name, value in wanted.items())
+    return (table, footer) if same and digest_of_rows(table) == footer.get("content") else None
 
 
 def _repeats(field: pa.Field) -> bool:
@@ -115,26 +150,35 @@ def _number_encodings(schema: pa.Schema) -> dict[str, str]:
     return encodings
 
 
-def _describe(number: int, data: bytes | pa.Buffer, rows: int, rows_digest: str) -> Shard:
-    return Shard(shard_file(number), rows, len(data), hashlib.sha256(data).hexdigest(), rows_digest)
+def _describe(file: str, data: bytes | pa.Buffer, rows: int, rows_digest: str) -> Shard:
+    return Shard(file, rows, len(data), hashlib.sha256(data).hexdigest(), rows_digest)
 
 
-def finished_shard(store: str, number: int, kind: str, settings_digest: str) -> Shard | None:
-    """Shard `number` if an earlier run with these settings wrote it and every row is still as it was written."""
-    url = files.join(store, shard_file(number))
-    if not files.is_file(url):
-        return None
-    data = files.read(url)
+def finished_shard(store: str, names: Iterable[str], kind: str, settings_digest: str) -> Shard | None:
+    """The first of these files that was written with these settings and whose every row is still as it was written."""
+    for name in names:
+        try:
+            data = files.read(files.join(store, name))
+        except FileNotFoundError:
+            continue
+        found = from_parquet(data, {"settings": settings_digest, "shard": number_of(name)})
+        if found is not None and found[0].schema.equals(schemas.SCHEMAS[kind]):
+            return _describe(name, data, len(found[0]), found[1]["content"])
+    return None
+
+
+def is_copy(store: str, name: str, shard: Shard) -> bool:
+    """Whether a file is another worker's making of this shard, with the same settings."""
+    mine, other = (_footer(files.join(store, file)) for file in (shard.file, name))
+    return bool(mine) and (mine.get("settings"), mine.get("shard")) == (other.get("settings"), other.get("shard"))
+
+
+def _footer(url: str) -> dict[str, Any]:
     try:
-        table = pq.read_table(io.BytesIO(data), page_checksum_verification=True)
-        footer = json.loads((table.schema.metadata or {})[FOOTER_KEY])
-    except (pa.ArrowException, OSError, KeyError, ValueError):
-        return None
-    if footer.get("settings") != settings_digest or footer.get("shard") != number:
-        return None
-    if not table.schema.equals(schemas.SCHEMAS[kind]) or digest_of_rows(table) != footer.get("content"):
-        return None
-    return _describe(number, data, len(table), footer["content"])
+        with files.open_random(url) as source:
+            return dict(json.loads((pq.read_schema(source).metadata or {})[FOOTER_KEY]))
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
+        return {}
 
 
 def remove_others(store: str, shards: list[Shard]) -> None:

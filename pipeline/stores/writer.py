@@ -9,7 +9,8 @@ that was there before, and leaves nothing where there was none; and what a kille
         if (manifest := writer.made_before(overwrite)) is None:
             with writer.making():
                 writer.claim(tokenizer)
-                shards = [writer.shard(number, digest) or writer.write(number, rows, digest) for …]
+                there = writer.shard_files()
+                shards = [writer.shard(there.get(number, ()), digest) or writer.write(number, rows, digest) for …]
                 writer.finish(shards, tokenizer=…, parent=…, seed=…, counts=…)
 """
 
@@ -23,7 +24,7 @@ import pyarrow as pa
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import ResumableError, UserError
-from pipeline.runtime.lock import writing
+from pipeline.runtime.lock import sharing, writing
 from pipeline.stores.manifest import (
     MANIFEST,
     Manifest,
@@ -40,7 +41,7 @@ from pipeline.stores.shards import (
     Shard,
     finished_shard,
     remove_others,
-    shard_file,
+    shard_files,
     write_shard,
 )
 
@@ -55,9 +56,16 @@ class OutputFolder:
     output: str
     record: Record
 
-    def held(self) -> AbstractContextManager[None]:
-        """Keeps all others from writing here while the block runs; their error names this one."""
-        return writing(self.output)
+    def held(self, run: str | None = None) -> AbstractContextManager[None]:
+        """Keeps all others from writing here while the block runs; their error names this one.
+
+        A `run` whose workers are elsewhere is held by them too: see `pipeline.runtime.lock`.
+        """
+        return writing(self.output, run)
+
+    def shared(self) -> AbstractContextManager[None]:
+        """Keeps all others from writing here but parts of the same run."""
+        return sharing(self.output)
 
     def check_owner(self, there: Record | None, replace: bool, way_out: str) -> None:
         """Refuses a folder with something else in it, and one that was made with other settings unless it may go."""
@@ -124,6 +132,13 @@ class StoreWriter(OutputFolder):
             self._abandon(existed)
             raise
 
+    def join(self) -> None:
+        """Prepares the work folder as one of several parts: what others have begun stays."""
+        there = read_record(self.work)
+        if there is None or there.settings != self.record.settings:
+            files.remove(self.work)
+            write_record(self.work, self.record)
+
     def _begin(self) -> None:
         """What killed runs left half-written goes, their finished work stays."""
         files.remove_temporaries(self.output)
@@ -142,7 +157,10 @@ class StoreWriter(OutputFolder):
 
     @property
     def is_claimed(self) -> bool:
-        return read_record(self.output) == self.record
+        """Whether the folder is that of a run with these settings which has not ended."""
+        there = read_record(self.output)
+        same = there is not None and there.settings == self.record.settings
+        return same and not files.is_file(files.join(self.output, MANIFEST))
 
     def claim(self, tokenizer: str) -> None:
         """Makes the folder this run's. Shards of another run are replaced one by one; its manifest goes first."""
@@ -152,9 +170,13 @@ class StoreWriter(OutputFolder):
             files.put(files.join(self.output, TOKENIZER_FOLDER, name), files.read(files.join(tokenizer, name)))
         write_record(self.output, self.record)
 
-    def shard(self, number: int, settings_digest: str) -> Shard | None:
-        """Shard `number` if it is there, was written with these settings, and every row is as it was written."""
-        return finished_shard(self.output, number, self.kind, settings_digest)
+    def shard_files(self) -> dict[int, list[str]]:
+        """The files that may be shards, by number: listed once for many, as listing a bucket takes its time."""
+        return shard_files(self.output)
+
+    def shard(self, names: Iterable[str], settings_digest: str) -> Shard | None:
+        """The first of these files that was written with these settings, and whose every row is as it was written."""
+        return finished_shard(self.output, names, self.kind, settings_digest)
 
     def write(self, number: int, rows: pa.Table, settings_digest: str) -> Shard:
         """Writes shard `number`, whole or not at all; why it could not be made before is forgotten."""
@@ -164,21 +186,29 @@ class StoreWriter(OutputFolder):
 
     def reject_shard(self, number: int, why: dict[str, Any]) -> None:
         """Puts a shard that cannot be made aside, with the reason."""
-        files.put(self._reject(number), json.dumps({"shard": shard_file(number)} | why, indent=1).encode())
+        files.put(self._reject(number), json.dumps({"shard": f"{SHARDS}/{number:05d}"} | why, indent=1).encode())
+
+    @property
+    def rejects(self) -> str:
+        """Where the reasons are kept why something could not be used or made."""
+        return files.join(self.output, REJECTS)
 
     def _reject(self, number: int) -> str:
-        return files.join(self.output, REJECTS, f"shard-{number:05d}.json")
+        return files.join(self.rejects, f"shard-{number:05d}.json")
+
+    def reject_files(self) -> list[str]:
+        """The files that say which shards were put aside."""
+        return [name for name in files.names_in(self.rejects) if name.startswith("shard-")]
 
     def rejected_shards(self) -> list[tuple[str, dict[str, Any]]]:
         """The shards that were put aside: of each the file that says so, and what is in it."""
-        folder = files.join(self.output, REJECTS)
-        names = [name for name in files.names_in(folder) if name.startswith("shard-")]
-        return [(files.join(folder, name), json.loads(files.read(files.join(folder, name)))) for name in names]
+        names = [files.join(self.rejects, name) for name in self.reject_files()]
+        return [(name, json.loads(files.read(name))) for name in names]
 
     def list_rejects(self, rejects: Iterable[dict[str, Any]]) -> None:
         """Leaves a list of the documents that could not be used, a line each; none where all could."""
         if lines := "".join(json.dumps(reject) + "\n" for reject in rejects):
-            files.put(files.join(self.output, REJECTS, "documents.jsonl"), lines.encode())
+            files.put(files.join(self.rejects, "documents.jsonl"), lines.encode())
 
     def finish(
         self,

@@ -230,7 +230,8 @@ def shard_runs(plan: ShardPlan) -> Iterable[tuple[int, int]]:
 
 def write_shards(run: tuple[int, int], job: WindowsJob, plan: ShardPlan) -> list[Shard]:
     """Writes a run of shards, except those that an earlier run wrote."""
-    done = {number: job.writer.shard(number, plan.settings_digest) for number in range(*run)}
+    there = job.writer.shard_files()
+    done = {number: job.writer.shard(there.get(number, ()), plan.settings_digest) for number in range(*run)}
     missing = [number for number, shard in done.items() if shard is None]
     if missing:
         starts = [shard_start(number, plan.shards, plan.orders) for number in range(missing[0], missing[-1] + 2)]

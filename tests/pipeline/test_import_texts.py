@@ -21,6 +21,7 @@ from pipeline.text.tokenizer import load_tokenizer
 from pipeline.verify_store import main as verify_main
 from pipeline.verify_store import verify
 from tests.helpers.commands import DATA, run, shard_bytes
+from tests.helpers.stores import shard_path
 from tests.helpers.trainings import losses
 from training.data.order import rows_at
 from training.energy.folder import open_energy_model
@@ -143,7 +144,7 @@ def test_a_damaged_shard_is_made_again(wild, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(wild["valid"].path, store)
     before = shard_bytes(str(store))
-    (store / "shards/00000.parquet").write_bytes(b"nonsense")
+    shard_path(store, 0).write_bytes(b"nonsense")
     assert verify_main([str(store)]) == 1
     assert verify_main([str(store), "--repair"]) == 0
     assert shard_bytes(str(store)) == before

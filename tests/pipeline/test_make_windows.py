@@ -30,6 +30,7 @@ from pipeline.windows.job import WindowsJob
 from pipeline.windows.settings import WindowsSettings
 from tests.helpers.commands import DATA, command, free_port, run, serving, shard_bytes, words
 from tests.helpers.processes import await_end, await_sign, run_group, started, storm, timed
+from tests.helpers.stores import shard_name, shard_path
 
 INVALID = "invalid UTF-8 (see --encoding)"
 
@@ -138,8 +139,8 @@ def test_an_object_store_is_read_and_written_as_a_folder_is(texts, tokenizer, wi
             assert files.read(f"{bucket}/stores/one/shards/{name}") == content
         assert Store(f"{bucket}/stores/one")[77]["tokens"].tolist() == Store(local)[77]["tokens"].tolist()
         assert files.names_in(f"{bucket}/stores/one") == ["command.json", "manifest.json", "shards", "tokenizer"]
-        files.remove(f"{bucket}/stores/one/shards/00001.parquet")
-        assert [problem.file for problem in verify(f"{bucket}/stores/one")] == ["shards/00001.parquet"]
+        files.remove(f"{bucket}/stores/one/{shard_name(local, 1)}")
+        assert [problem.file for problem in verify(f"{bucket}/stores/one")] == [shard_name(local, 1)]
         assert verify_store.main([f"{bucket}/stores/one", "--repair"]) == 0
 
 
@@ -385,14 +386,14 @@ def test_neighbouring_shards_are_written_together_and_come_out_the_same(windows,
     together = windows(texts / "*", output="together", flags="--shards 40")
     assert shard_bytes(alone) == shard_bytes(together)
     for number in (0, 7, 8, 39):
-        Path(together, f"shards/{number:05d}.parquet").unlink()
+        shard_path(together, number).unlink()
     assert shard_bytes(windows(texts / "*", output="together", flags="--shards 40")) == shard_bytes(alone)
 
 
 @pytest.mark.slow
 def test_shards_too_many_that_an_unfinished_run_left_are_removed(windows, texts):
     store = Path(windows(texts / "*"))
-    shutil.copy(store / "shards/00000.parquet", store / "shards/00009.parquet")
+    shutil.copy(shard_path(store, 0), store / "shards/00009-00000000.parquet")
     (store / "manifest.json").unlink()
     assert verify(windows(texts / "*")) == []
 

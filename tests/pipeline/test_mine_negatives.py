@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from pipeline import make_windows, mine_negatives
-from pipeline.mining import graph as mining_graph
+from pipeline.mining import making as mining_making
 from pipeline.mining import rows as mining
 from pipeline.mining.job import drawn_length
 from pipeline.mining.settings import context_lengths_of
@@ -32,6 +32,7 @@ from pipeline.verify_store import main as verify_main
 from pipeline.verify_store import verify
 from tests.helpers.commands import command, free_port, run, serving, shard_bytes
 from tests.helpers.processes import storm, timed
+from tests.helpers.stores import shard_path
 
 SIZES = {"vocab_size": 14, "n_embd": 32, "n_layer": 2, "n_head": 1, "n_positions": 16, "initializer_range": 0.3}
 
@@ -125,6 +126,7 @@ def test_every_window_gets_its_negatives_with_their_exact_probabilities(undistur
         "training_corpus": "sums",
         "training_seed": 0,
         "direction": "left_to_right",
+        "parameters": open_language_model(generator).parameters,
         "trained_on_this_text": None,
     }
     assert manifest.sampling == {"rule": "temperature", "temperature": 1.0, "samples_per_row": 2}
@@ -230,11 +232,11 @@ def test_finished_shards_are_not_made_again(undisturbed, windows, generator, tmp
         made.append(unit.number)
         return mining.mine(windows, unit, *rest)
 
-    monkeypatch.setattr(mining_graph, "mine", noted)
+    monkeypatch.setattr(mining_making, "mine", noted)
     assert mine(windows, generator, store, flags="--negatives 2") == 0
     assert "negatives store" in capsys.readouterr().out
     assert made == []
-    (store / "shards/00004.parquet").unlink()
+    shard_path(store, 4).unlink()
     assert mine(windows, generator, store, flags="--negatives 2") == 0
     assert made == [4]
     assert shard_bytes(str(store)) == shard_bytes(undisturbed)
@@ -245,7 +247,7 @@ def test_finished_shards_are_not_made_again(undisturbed, windows, generator, tmp
 def test_damage_is_found_and_mended(undisturbed, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(undisturbed, store)
-    shard = store / "shards/00002.parquet"
+    shard = shard_path(store, 2)
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
@@ -272,10 +274,10 @@ def test_chunks_hold_the_same_samples_as_one_row(windows, generator, tmp_path):
     assert read_manifest(str(tmp_path / "chunks")).counts["windows"] == 120
 
 
-def spoil(windows: str, folder: Path, shard: str) -> Path:
+def spoil(windows: str, folder: Path, shard: int) -> Path:
     """A copy of a windows store with a bad page of tokens in one shard."""
     shutil.copytree(windows, folder)
-    path = folder / "shards" / shard
+    path = shard_path(folder, shard)
     content = bytearray(path.read_bytes())
     tokens = pq.ParquetFile(path).metadata.row_group(0).column(5)
     content[tokens.data_page_offset + tokens.total_compressed_size // 2] ^= 0xFF
@@ -286,16 +288,16 @@ def spoil(windows: str, folder: Path, shard: str) -> Path:
 def test_a_shard_that_cannot_be_made_is_named_and_the_others_are_made(
     undisturbed, windows, generator, tmp_path, capsys
 ):
-    spoiled = spoil(windows, tmp_path / "spoiled", "00003.parquet")
+    spoiled = spoil(windows, tmp_path / "spoiled", 3)
     output = tmp_path / "store"
     assert mine(str(spoiled), generator, output, flags="--negatives 2") == 1
     last = capsys.readouterr().err.splitlines()
-    assert f"{output}/rejects/shard-00003.json: shards/00003.parquet: UserError: {spoiled}/shards/00003" in last[0]
+    assert f"{output}/rejects/shard-00003.json: shards/00003: UserError: {spoiled}/shards/00003" in last[0]
     assert last[-1] == "error: 1 shards could not be made: mend that, then run the same command again"
     assert "Traceback" in json.loads((output / "rejects/shard-00003.json").read_text())["traceback"]
-    assert sorted(shard_bytes(str(output))) == [f"0000{number}.parquet" for number in (0, 1, 2, 4, 5)]
+    assert sorted(name[:5] for name in shard_bytes(str(output))) == ["00000", "00001", "00002", "00004", "00005"]
     assert not (output / "manifest.json").exists()
-    shutil.copy(Path(windows, "shards/00003.parquet"), spoiled / "shards/00003.parquet")
+    shutil.copy(shard_path(windows, 3), shard_path(spoiled, 3))
     assert mine(str(spoiled), generator, output, flags="--negatives 2") == 0
     assert shard_bytes(str(output)) == shard_bytes(undisturbed)
     assert not (output / "rejects").exists() or not os.listdir(output / "rejects")
@@ -323,7 +325,7 @@ def test_a_list_of_generators_makes_the_stores_that_flags_make(undisturbed, wind
     store = tmp_path / "stores/backwards-top_k"
     check_rows(str(store), windows, backwards, negatives=2, sample=3)
     before = shard_bytes(str(store))
-    (store / "shards/00001.parquet").unlink()
+    shard_path(store, 1).unlink()
     assert verify_main([str(store), "--repair"]) == 0
     assert shard_bytes(str(store)) == before
 
@@ -415,7 +417,7 @@ def test_a_second_run_on_the_same_store_is_refused_with_its_holders_name(windows
 def test_bad_input_is_refused_before_an_engine_is_loaded(
     windows, generator, undisturbed, tmp_path, monkeypatch, tokenizer
 ):
-    monkeypatch.setattr(mine_negatives, "run_graph", lambda *given: pytest.fail("an engine would have been loaded"))
+    monkeypatch.setattr(mine_negatives, "mine", lambda *given: pytest.fail("an engine would have been loaded"))
     narrow = save_generator(tmp_path / "narrow", n_positions=13)
     foreign = save_generator(tmp_path / "foreign")
     for name in os.listdir(tokenizer):

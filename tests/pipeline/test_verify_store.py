@@ -9,6 +9,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import read_manifest
 from pipeline.verify_store import Problem, VerifySettings, main, verify, verify_store
 from tests.helpers.commands import run, shard_bytes
+from tests.helpers.stores import shard_name, shard_path
 
 pytestmark = pytest.mark.usefixtures("warm_repairs")
 
@@ -30,33 +31,34 @@ def identities(store: Path) -> dict[str, tuple[int, int]]:
 
 def damage_flip(store: Path) -> set[str]:
     for number in (1, 3):
-        path = store / f"shards/0000{number}.parquet"
+        path = shard_path(store, number)
         flip(path, random.Random(number).randrange(path.stat().st_size))
-    return {"shards/00001.parquet", "shards/00003.parquet"}
+    return {shard_name(store, 1), shard_name(store, 3)}
 
 
 def damage_missing(store: Path) -> set[str]:
-    (store / "shards/00002.parquet").unlink()
-    return {"shards/00002.parquet"}
+    name = shard_name(store, 2)
+    (store / name).unlink()
+    return {name}
 
 
 def damage_extra(store: Path) -> set[str]:
-    shutil.copy(store / "shards/00000.parquet", store / "shards/00005.parquet")
-    return {"shards/00005.parquet"}
+    shutil.copy(shard_path(store, 0), store / "shards/00005-00000000.parquet")
+    return {"shards/00005-00000000.parquet"}
 
 
 def damage_truncated(store: Path) -> set[str]:
-    path = store / "shards/00004.parquet"
+    path = shard_path(store, 4)
     path.write_bytes(path.read_bytes()[:-100])
-    return {"shards/00004.parquet"}
+    return {shard_name(store, 4)}
 
 
 def damage_swapped(store: Path) -> set[str]:
-    a, b, c = (store / f"shards/{name}" for name in ("00000.parquet", "00001.parquet", "tmp"))
+    a, b, c = shard_path(store, 0), shard_path(store, 1), store / "shards/tmp"
     a.rename(c)
     b.rename(a)
     c.rename(b)
-    return {"shards/00000.parquet", "shards/00001.parquet"}
+    return {shard_name(store, 0), shard_name(store, 1)}
 
 
 def damage_manifest(store: Path) -> set[str]:
@@ -133,8 +135,8 @@ def test_each_damage_is_named_and_repair_makes_exactly_that_again(store, damage,
 def test_python_gets_what_is_wrong_and_what_a_repair_leaves(store):
     assert verify_store(VerifySettings(store=str(store))) == []
     before = shard_bytes(str(store))
-    damage_missing(store)
-    assert verify_store(VerifySettings(store=str(store))) == [Problem("shards/00002.parquet", "missing")]
+    (name,) = damage_missing(store)
+    assert verify_store(VerifySettings(store=str(store))) == [Problem(name, "missing")]
     assert verify_store(VerifySettings(store=str(store), repair=True), ["--direct_num_workers", "1"]) == []
     assert shard_bytes(str(store)) == before
 
@@ -155,12 +157,12 @@ def test_everything_at_once(store):
 
 
 def test_every_flipped_byte_is_found(store):
-    shard = store / "shards/00002.parquet"
+    shard = shard_path(store, 2)
     whole = shard.read_bytes()
     positions = sorted({0, len(whole) - 1, *random.Random(0).sample(range(len(whole)), 40)})
     for position in positions:
         flip(shard, position)
-        assert [problem.file for problem in verify(str(store))] == ["shards/00002.parquet"]
+        assert [problem.file for problem in verify(str(store))] == [shard_name(store, 2)]
         shard.write_bytes(whole)
     assert verify(str(store)) == []
 
@@ -170,7 +172,7 @@ def test_a_store_that_moved_is_repaired_where_it_is(store, tmp_path):
     moved = tmp_path / "elsewhere" / "store"
     moved.parent.mkdir()
     shutil.move(store, moved)
-    (moved / "shards/00000.parquet").unlink()
+    shard_path(moved, 0).unlink()
     assert main([str(moved), "--repair"]) == 0
     assert not store.exists()
 
@@ -178,13 +180,13 @@ def test_a_store_that_moved_is_repaired_where_it_is(store, tmp_path):
 @pytest.mark.slow
 def test_an_unfinished_store_is_named_and_finished(store):
     (store / "manifest.json").unlink()
-    (store / "shards/00001.parquet").unlink()
+    shard_path(store, 1).unlink()
     assert [problem.file for problem in verify(str(store))] == ["manifest.json"]
     assert main([str(store), "--repair"]) == 0
 
 
 def test_text_that_is_gone_is_named_and_nothing_more_is_lost(store, texts):
-    (store / "shards/00001.parquet").unlink()
+    shard_path(store, 1).unlink()
     shutil.rmtree(texts)
     ended = run("pipeline/verify_store.py", store, "--repair")
     assert ended.returncode == 2
@@ -203,7 +205,7 @@ def test_what_is_no_store_ends_with_code_2(tmp_path):
 @pytest.mark.parametrize("overwrite", ["", "--overwrite"])
 def test_text_that_has_changed_does_not_replace_good_shards(windows, texts, overwrite):
     store = Path(windows(texts / "*", flags=f"--shards 5 {overwrite}"))
-    (store / "shards/00001.parquet").unlink()
+    shard_path(store, 1).unlink()
     before = shard_bytes(str(store))
     text = (texts / "0.txt").read_text()
     for changed in (text[::-1], text + "more"):

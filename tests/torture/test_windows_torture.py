@@ -9,6 +9,7 @@ import pytest
 from pipeline import verify_store
 from tests.helpers.commands import command, shard_bytes, words
 from tests.helpers.processes import storm, timed
+from tests.helpers.stores import shard_path
 
 WORKERS = (1, 2)
 KILLS = 10
@@ -68,7 +69,7 @@ def test_any_mixture_of_damage_is_named_and_repaired(windows, texts, seed):
 @pytest.mark.parametrize("shard", range(3))
 def test_every_byte_of_a_shard_matters(windows, texts, shard):
     store = Path(windows(texts / "0.txt", flags="--window 8 --stride 8"))
-    path = store / f"shards/0000{shard}.parquet"
+    path = shard_path(store, shard)
     whole = path.read_bytes()
     for position in range(0, len(whole), 7):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x40]) + whole[position + 1 :])

@@ -18,6 +18,7 @@ from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import load_tokenizer
 from tests.helpers.commands import ROOT, Stores
 from tests.helpers.processes import run_group
+from tests.helpers.stores import shard_path
 from tests.helpers.trainings import kill_at_step, losses, train, train_command
 from tests.training.conftest import mined
 from tests.training.energy.test_inputs import by_hand
@@ -229,7 +230,7 @@ def test_bad_input_is_named(negatives, stores, other_vocabulary, tmp_path):
 def test_a_damaged_shard_is_named(negatives, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(negatives.train.path, broken)
-    shard = broken / "shards/00000.parquet"
+    shard = shard_path(broken, 0)
     content = bytearray(shard.read_bytes())
     for name in ("negatives.list.element.list.element", "log_p.list.element"):
         group = pq.ParquetFile(shard).metadata.row_group(0)

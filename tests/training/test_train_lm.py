@@ -18,6 +18,7 @@ from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import load_tokenizer
 from tests.helpers.commands import ROOT
 from tests.helpers.processes import run_group
+from tests.helpers.stores import shard_path
 from tests.helpers.trainings import kill_at_step, losses, train, train_command
 from training import train_lm
 from training.data.order import rows_at
@@ -273,7 +274,7 @@ def test_a_model_to_start_from_gives_its_weights(undisturbed):
 def test_a_damaged_store_is_named_where_it_is_damaged(stores, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(stores.train.path, broken)
-    shard = broken / "shards/00000.parquet"
+    shard = shard_path(broken, 0)
     content = bytearray(shard.read_bytes())
     tokens = pq.ParquetFile(shard).metadata.row_group(0).column(stores.train.schema.names.index("tokens"))
     content[tokens.data_page_offset + tokens.total_compressed_size // 2] ^= 0xFF

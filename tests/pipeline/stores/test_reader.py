@@ -15,7 +15,8 @@ from pipeline.runtime.errors import UserError
 from pipeline.stores import shards as shards_module
 from pipeline.stores.manifest import Manifest, read_manifest, write_manifest
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import Shard, digest_of_rows, finished_shard, write_shard
+from pipeline.stores.shards import Shard, digest_of_rows, finished_shard, shard_files, write_shard
+from tests.helpers.stores import shard_path
 
 ROWS = (500, 0, 1300, 1)
 
@@ -85,20 +86,20 @@ def test_rows_that_do_not_exist_and_columns_that_do_not_are_named(path):
 
 def test_a_row_is_read_without_what_comes_before_it_and_damage_is_named(path, tables):
     store = Store(path)
-    url = f"{path}/shards/00002.parquet"
+    url = shard_path(path, 2)
     chunk = pq.ParquetFile(url).metadata.row_group(0).column(5)
-    data = bytearray(Path(url).read_bytes())
+    data = bytearray(url.read_bytes())
     data[chunk.data_page_offset + chunk.total_compressed_size // 2] ^= 1
-    Path(url).write_bytes(data)
+    url.write_bytes(data)
     assert store[500 + 1299]["tokens"].tolist() == tables[2]["tokens"][1299].as_py()
-    with pytest.raises(UserError, match=r"00002.parquet: row group 0 cannot be read .*verify_store.py .* --repair"):
+    with pytest.raises(UserError, match=r"00002-\w+.parquet: row group 0 cannot be read .*verify_store.py .* --repair"):
         store.take([500])
 
 
 def test_a_shard_of_another_size_is_not_read(path):
-    with open(f"{path}/shards/00000.parquet", "ab") as file:
+    with open(shard_path(path, 0), "ab") as file:
         file.write(b"x")
-    with pytest.raises(UserError, match=r"00000.parquet: \d+ bytes, the manifest says \d+"):
+    with pytest.raises(UserError, match=r"00000-\w+.parquet: \d+ bytes, the manifest says \d+"):
         next(Store(path).batches())
 
 
@@ -172,28 +173,31 @@ def test_the_digest_of_rows_sees_nulls_lists_and_nothing_of_the_encoding(tmp_pat
     pq.write_table(variants[3], tmp_path / "x.parquet", compression="snappy", row_group_size=1, use_dictionary=True)
     assert digest_of_rows(pq.read_table(tmp_path / "x.parquet")) == digest_of_rows(variants[3])
     shard = write_shard(str(tmp_path), 7, variants[0], "s")
-    assert finished_shard(str(tmp_path), 7, "negatives", "s") == shard
+    assert finished_shard(str(tmp_path), [shard.file], "negatives", "s") == shard
 
 
 def test_a_left_over_shard_counts_only_if_it_is_whole_and_of_this_run(tmp_path):
     store = str(tmp_path)
     shard = write_shard(store, 1, window_table(50, 0), "settings")
-    assert finished_shard(store, 1, "windows", "settings") == shard
-    assert finished_shard(store, 2, "windows", "settings") is None
-    assert finished_shard(store, 1, "windows", "other settings") is None
+    assert shard_files(store) == {1: [shard.file]}
+    assert finished_shard(store, [shard.file], "windows", "settings") == shard
+    assert finished_shard(store, [], "windows", "settings") is None
+    assert finished_shard(store, ["shards/00001-gone.parquet", shard.file], "windows", "settings") == shard
+    assert finished_shard(store, [shard.file], "windows", "other settings") is None
     url = tmp_path / shard.file
     data = url.read_bytes()
-    (tmp_path / "shards/00002.parquet").write_bytes(data)  # a copy under another number
-    assert finished_shard(store, 2, "windows", "settings") is None
+    copy = shard.file.replace("00001", "00002")
+    (tmp_path / copy).write_bytes(data)  # under another number
+    assert finished_shard(store, [copy], "windows", "settings") is None
     rng = random.Random(1)
     for _ in range(60):
         position = rng.randrange(len(data))
         url.write_bytes(data[:position] + bytes([data[position] ^ 1 << rng.randrange(8)]) + data[position + 1 :])
-        found = finished_shard(store, 1, "windows", "settings")
+        found = finished_shard(store, [shard.file], "windows", "settings")
         # A flip that changes no row (a statistic, padding) may pass here; the rows never differ.
         assert found is None or (found.rows_digest == shard.rows_digest and found.file_digest != shard.file_digest)
     url.write_bytes(data[: len(data) // 2])
-    assert finished_shard(store, 1, "windows", "settings") is None
+    assert finished_shard(store, [shard.file], "windows", "settings") is None
 
 
 def test_the_manifest_reads_back_as_it_was_written(path):

@@ -19,6 +19,7 @@ from pipeline.stores.writer import StoreWriter
 from pipeline.text.builtin_corpora import ALPHABET
 from pipeline.text.tokenizer import character_tokenizer
 from pipeline.verify_store import verify
+from tests.helpers.stores import shard_path
 
 SHARDS = 4
 SETTINGS_DIGEST = "a" * 64
@@ -59,7 +60,8 @@ def make(writer: StoreWriter, tokenizer: str, shards: int = SHARDS) -> Manifest:
         with writer.making():
             writer.claim(tokenizer)
             made = [
-                writer.shard(number, SETTINGS_DIGEST) or writer.write(number, rows(number), SETTINGS_DIGEST)
+                writer.shard(writer.shard_files().get(number, ()), SETTINGS_DIGEST)
+                or writer.write(number, rows(number), SETTINGS_DIGEST)
                 for number in range(shards)
             ]
             description = character_tokenizer(ALPHABET).description
@@ -94,12 +96,12 @@ def test_what_was_made_before_is_not_made_again_and_work_that_was_left_goes(tmp_
 def test_a_store_that_lacks_a_file_counts_as_begun(tmp_path, tokenizer):
     output = tmp_path / "store"
     make(writer_of(output), tokenizer)
-    (output / "shards/00002.parquet").unlink()
-    kept = (output / "shards/00001.parquet").stat().st_mtime_ns
+    shard_path(output, 2).unlink()
+    kept = shard_path(output, 1).stat().st_mtime_ns
     assert writer_of(output).made_before(overwrite=False) is None
     make(writer_of(output), tokenizer)
     assert verify(str(output)) == []
-    assert (output / "shards/00001.parquet").stat().st_mtime_ns == kept
+    assert shard_path(output, 1).stat().st_mtime_ns == kept
 
 
 def test_other_settings_are_refused_unless_they_may_replace(tmp_path, tokenizer):
@@ -160,8 +162,8 @@ def test_shards_that_were_finished_are_kept_whatever_ends_the_run(tmp_path, toke
         writer.claim(tokenizer)
         shard = writer.write(0, rows(0), SETTINGS_DIGEST)
         raise error
-    assert writer.shard(0, SETTINGS_DIGEST) == shard
-    assert writer.shard(0, "b" * 64) is None
+    assert writer.shard([shard.file], SETTINGS_DIGEST) == shard
+    assert writer.shard([shard.file], "b" * 64) is None
     make(writer, tokenizer)
     assert verify(str(output)) == []
 
@@ -192,7 +194,7 @@ def test_a_shard_that_is_put_aside_is_listed_until_it_is_made(tmp_path, tokenize
         writer.claim(tokenizer)
         writer.reject_shard(3, {"error": "no"})
         ((file, content),) = writer.rejected_shards()
-        assert (Path(file).name, content) == ("shard-00003.json", {"shard": "shards/00003.parquet", "error": "no"})
+        assert (Path(file).name, content) == ("shard-00003.json", {"shard": "shards/00003", "error": "no"})
         writer.write(3, rows(3), SETTINGS_DIGEST)
         assert writer.rejected_shards() == []
         raise RuntimeError
@@ -210,7 +212,8 @@ def test_documents_that_were_left_out_are_listed_a_line_each(tmp_path):
 def test_workers_get_the_writer_pickled(tmp_path, tokenizer):
     writer = writer_of(tmp_path / "store")
     with writer.held():
-        assert pickle.loads(pickle.dumps(writer)).write(0, rows(0), SETTINGS_DIGEST) == writer.shard(0, SETTINGS_DIGEST)
+        shard = pickle.loads(pickle.dumps(writer)).write(0, rows(0), SETTINGS_DIGEST)
+        assert writer.shard(writer.shard_files()[0], SETTINGS_DIGEST) == shard
 
 
 def killed(output: Path, tokenizer: str, call: int, moment: str) -> bool:
