@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline.engines.environment import prepare_environment
 from pipeline.engines.sampling import NUCLEUS, TOP_K, Completions, Sampling
-from pipeline.models.language_model import OWN, LanguageModelFolder
+from pipeline.models.language_model import LanguageModelFolder
 from pipeline.runtime.errors import UserError, first_line
 
 Tokens = NDArray[np.int32]
@@ -39,8 +39,7 @@ class VllmEngine:
     def __init__(self, model: LanguageModelFolder, window_length: int, nucleus: bool = False):
         self.model, self.window_length, self.nucleus = model, window_length, nucleus
         self._llm: Any = None
-        if str(model.config.model_type).startswith(OWN):
-            raise UserError(f"{model.name}: vLLM has no {model.config.model_type} models: use --engine torch")
+        model.check_runs_elsewhere()
         model.check_weights()
         with _lock:
             self._started()

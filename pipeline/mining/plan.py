@@ -55,6 +55,8 @@ def find_stores(
         name, sampling = plan.generator, plan.sampling
         model = open_language_model(name)
         model.check_fits(windows.window, windows.tokenizer, windows.path)
+        if settings.engine == VLLM:
+            model.check_runs_elsewhere()
         output = settings.output if len(planned) == 1 else files.join(settings.output, plan.name)
         if output in outputs:
             raise UserError(f"--generator {name}: two generators of the same name and rule would share {output}")

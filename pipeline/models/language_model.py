@@ -45,6 +45,11 @@ class LanguageModelFolder(ModelFolder):
         """The network, ready to be used."""
         return self.load_as(AutoModelForCausalLM, device)
 
+    def check_runs_elsewhere(self) -> None:
+        """Refuses what no other engine than this project's own knows."""
+        if str(self.config.model_type).startswith(OWN):
+            raise UserError(f"{self.name}: vLLM has no {self.config.model_type} models: use --engine torch")
+
     def check_fits(self, window: int, tokenizer: dict[str, Any], of: str) -> None:
         """Refuses windows (of `window` tokens, with a manifest's `tokenizer`) that this model cannot read."""
         if self.tokenizer_digest != tokenizer["digest"]:

@@ -18,8 +18,9 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from pipeline import make_windows, mine_negatives
 from pipeline.runtime import files
+from pipeline.runtime.errors import UserError
 from tests.helpers.commands import free_port, run, serving
-from tests.pipeline.test_mine_negatives import save_generator
+from tests.helpers.mining import save_generator
 
 ACCELERATOR = "type:nvidia-l4;count:1;install-nvidia-driver:5xx"
 IMAGE = "registry.example/mining:0.1.0"
@@ -63,18 +64,32 @@ def check_graph(pipeline: beam_runner_api_pb2.Pipeline) -> None:
     assert all(IMAGE.encode() in environment.payload for environment in environments.values())
 
 
-def test_the_job_that_dataflow_would_get_is_whole(job, tmp_path):
+def test_the_job_that_dataflow_would_get_is_whole(job, tmp_path, capsys):
     for name in ("staging", "temp"):
         (tmp_path / name).mkdir()
     places = [f"--template_location={tmp_path}/job.json", f"--temp_location={tmp_path}/temp"]
     places += [f"--staging_location={tmp_path}/staging", "--dataflow_endpoint=http://localhost:1"]
     assert mine_negatives.main([*job, *places, f"--output={tmp_path}/store"]) == 0
+    assert f"template {tmp_path}/job.json: written; nothing was run" in capsys.readouterr().out
     check_graph(read_pipeline(tmp_path / "staging/pipeline.pb"))
     template = json.loads((tmp_path / "job.json").read_text())
     pool = template["environment"]["workerPools"][0]
     assert pool["machineType"] == "g2-standard-8"
     assert "no_use_multiple_sdk_containers" in template["environment"]["experiments"]
     assert {image["containerImage"] for image in pool["sdkHarnessContainerImages"]} == {IMAGE}
+
+
+@pytest.mark.parametrize("lacking", ["project", "region", "sdk_container_image", "temp_location"])
+def test_what_dataflow_needs_is_asked_for_before_anything_is_sent(job, tmp_path, lacking):
+    places = [
+        f"--temp_location={tmp_path}/temp",
+        "--dataflow_endpoint=http://localhost:1",
+        f"--output={tmp_path}/store",
+    ]
+    given = [word for word in [*job, *places] if not word.startswith(f"--{lacking}=")]
+    with pytest.raises(UserError, match=f"--{lacking}: DataflowRunner needs it"):
+        mine_negatives.main(given)
+    assert not (tmp_path / "store").exists()
 
 
 class Service(http.server.BaseHTTPRequestHandler):
@@ -120,7 +135,12 @@ def test_a_job_is_submitted_with_its_graph_in_the_bucket(job, tmp_path, monkeypa
         places += ["--temp_location=gs://bucket/temp", "--staging_location=gs://bucket/staging"]
         environment = {"STORAGE_EMULATOR_HOST": f"http://localhost:{port}"}
         ended = run("pipeline/mine_negatives.py", *job, *places, env=os.environ | environment)
-        assert ended.returncode == 0, ended.stderr
+        assert ended.returncode == 1, ended.stderr  # the stand-in says that it is done, but there is no store
+        assert "1 stores were not finished: run the same command again" in ended.stderr
+        assert (
+            "job job-1: https://console.cloud.google.com/dataflow/jobs/us-central1/job-1?project=project"
+            in ended.stdout
+        )
         monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", f"http://localhost:{port}")
         url = Service.jobs[-1][1]["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
         (tmp_path / "pipeline.pb").write_bytes(files.read(url.replace("gs://", "gs://anonymous@")))

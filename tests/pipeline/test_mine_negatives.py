@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM
 
 from pipeline import make_windows, mine_negatives
 from pipeline.mining import making as mining_making
@@ -25,27 +25,13 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.lock import writing
 from pipeline.stores.manifest import read_manifest
 from pipeline.stores.reader import Store
-from pipeline.text.builtin_corpora import ALPHABET
 from pipeline.text.inputs import text_of
-from pipeline.text.tokenizer import character_tokenizer
 from pipeline.verify_store import main as verify_main
 from pipeline.verify_store import verify
 from tests.helpers.commands import command, free_port, run, serving, shard_bytes
+from tests.helpers.mining import arguments, make_sums, mine, save_generator
 from tests.helpers.processes import storm, timed
 from tests.helpers.stores import shard_path
-
-SIZES = {"vocab_size": 14, "n_embd": 32, "n_layer": 2, "n_head": 1, "n_positions": 16, "initializer_range": 0.3}
-
-
-def save_generator(folder: Path, direction: str = "left_to_right", seed: int = 0, **changes: object) -> str:
-    torch.manual_seed(seed)
-    provenance = {"preset": "transf-nano", "corpus": "sums", "seed": seed}
-    ids = {"bos_token_id": 13, "eos_token_id": 13}
-    config = GPT2Config(**SIZES | changes, **ids, direction=direction, provenance=provenance)
-    with quiet():
-        GPT2LMHeadModel(config).save_pretrained(folder)
-    character_tokenizer(ALPHABET).save(str(folder))
-    return str(folder)
 
 
 @pytest.fixture(scope="module")
@@ -60,21 +46,7 @@ def backwards(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def windows(tmp_path_factory) -> str:
-    """120 windows of one sum in six shards."""
-    folder = str(tmp_path_factory.mktemp("windows") / "sums")
-    flags = f"--input builtin:sums:lines=120 --split train --shards 6 --output {folder}"
-    make_windows.main(flags.split())
-    return folder
-
-
-def arguments(windows: str, generator: str, output: Path, flags: str = "") -> list[str]:
-    given = ["--windows", windows, "--generator", generator, "--output", str(output), "--context_lengths=0,5,8"]
-    engine = [] if "--engine" in flags else ["--engine", "torch"]
-    return [*given, *engine, *flags.split()]
-
-
-def mine(*given, **options) -> int:
-    return mine_negatives.main(arguments(*given, **options))
+    return make_sums(tmp_path_factory.mktemp("windows") / "sums")
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,9 @@ import pytest
 from pipeline import mine_negatives
 from pipeline.verify_store import verify
 from tests.helpers.commands import command, shard_bytes
+from tests.helpers.mining import arguments
 from tests.helpers.processes import storm, timed
-from tests.pipeline.test_mine_negatives import arguments, check_rows, generator, windows  # noqa: F401
+from tests.pipeline.test_mine_negatives import check_rows, generator, windows  # noqa: F401
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -7,7 +7,7 @@ import pytest
 from pipeline import mine_negatives
 from pipeline.stores.reader import Store
 from tests.helpers.commands import Stores
-from tests.pipeline.test_mine_negatives import save_generator
+from tests.helpers.mining import save_generator
 
 
 def mined(windows: Store, generator: str, output: Path, flags: str = "") -> Store:

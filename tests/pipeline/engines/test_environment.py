@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.engines.environment import prepare_environment
 from tests.helpers.commands import run
-from tests.pipeline.test_mine_negatives import save_generator
+from tests.helpers.mining import save_generator
 
 COMPILED = "TORCHDYNAMO_DISABLE"
 
