@@ -1,10 +1,24 @@
 """Which engines there are, and which of them a command takes if none is named."""
 
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 VLLM, TORCH = "vllm", "torch"
 ENGINES = (VLLM, TORCH)
 ENGINE_HELP = "vllm, or torch: any model (default: vllm where it is installed)"
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How an engine uses a device. What is sampled from is what is scored: both in one precision, which is recorded."""
+
+    dtype: str | None = None  # None: float32 on CPUs, elsewhere that of the weights
+    gpu_memory: float = 0.9  # of a GPU, for weights and caches
+    sequences: int | None = None  # at once; None: as many as are worth having
+    tensor_parallel: int = 1  # GPUs that share one model
+
+
+USUAL = EngineOptions()
 
 
 def default_engine() -> str:

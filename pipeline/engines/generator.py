@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engines.choice import ENGINES, VLLM, default_engine
+from pipeline.engines.choice import ENGINES, USUAL, VLLM, EngineOptions, default_engine
 from pipeline.engines.sampling import NUCLEUS, Completions, Sampling
 from pipeline.models.language_model import LanguageModelFolder, open_language_model
 from pipeline.runtime.errors import UserError
@@ -55,6 +55,23 @@ class Generator:
             prompts, [int(length) for length in lengths], list(map(int, seeds)), self.sampling, n
         )
         return [Completions(self._turned(result.tokens), result.log_p, result.log_q) for result in drawn]
+
+    def sample_and_score(
+        self, contexts: Sequence[Tokens], completions: Sequence[Tokens], seeds: Sequence[int], n: int = 1
+    ) -> tuple[list[Completions], NDArray[np.float64]]:
+        """n further completions of each context, each as long as the given one, and log P of the given one.
+
+        An engine that can does both with one reading of the context.
+        """
+        together = getattr(self.engine, "sample_and_score", None)
+        if together is None or self.scorer is not None:
+            lengths = [len(completion) for completion in completions]
+            return self.sample(contexts, lengths, seeds, n), self.log_prob(contexts, completions)
+        arrays = [self._ids(completion, "a completion") for completion in completions]
+        prompts = self.prompts(contexts, [len(completion) for completion in arrays])
+        given = [self._turned(completion) for completion in arrays]
+        drawn, log_p = together(prompts, given, list(map(int, seeds)), self.sampling, n)
+        return [Completions(self._turned(result.tokens), result.log_p, result.log_q) for result in drawn], log_p
 
     def log_prob(self, contexts: Sequence[Tokens], completions: Sequence[Tokens]) -> NDArray[np.float64]:
         """log P(completion | context) of each pair, under the whole softmax, whatever the sampling rule."""
@@ -111,7 +128,14 @@ class Generator:
         return reading_order(tokens, self.model.direction)
 
 
-def open_generator(name: str, sampling: Sampling, engine: str | None = None, *, window_length: int) -> Generator:
+def open_generator(
+    name: str,
+    sampling: Sampling,
+    engine: str | None = None,
+    *,
+    window_length: int,
+    options: EngineOptions = USUAL,
+) -> Generator:
     """A generator for windows of so many tokens, from a model's folder or a hub name; on vLLM where there is one."""
     engine = engine or default_engine()
     if engine not in ENGINES:
@@ -122,15 +146,17 @@ def open_generator(name: str, sampling: Sampling, engine: str | None = None, *, 
             f"{name}: windows of {window_length} tokens and the one that precedes them do not fit the model's "
             f"{model.positions} positions: make windows of at most {model.positions - 1}"
         )
-    return Generator(model, _engine(model, sampling, engine, window_length), sampling, window_length)
+    return Generator(model, _engine(model, sampling, engine, window_length, options), sampling, window_length)
 
 
-def _engine(model: LanguageModelFolder, sampling: Sampling, engine: str, window_length: int) -> Engine:
+def _engine(
+    model: LanguageModelFolder, sampling: Sampling, engine: str, window_length: int, options: EngineOptions
+) -> Engine:
     # Each engine brings a library that takes seconds to import: only the chosen one's is.
     if engine == VLLM:
         from pipeline.engines.vllm_engine import VllmEngine
 
-        return VllmEngine(model, window_length, nucleus=sampling.rule == NUCLEUS)
+        return VllmEngine(model, window_length, nucleus=sampling.rule == NUCLEUS, options=options)
     from pipeline.engines.torch_engine import TorchEngine
 
-    return TorchEngine(model)
+    return TorchEngine(model, dtype=options.dtype)

@@ -29,11 +29,13 @@ MOST_ROWS = {"cpu": 64, "cuda": 1024}  # sequences at once; on CPU larger arrays
 class TorchEngine:
     """A language model's weights in this process; prompts and completions are in the model's own order."""
 
-    def __init__(self, model: LanguageModelFolder, memory: int = MEMORY):
+    def __init__(self, model: LanguageModelFolder, memory: int = MEMORY, dtype: str | None = None):
         self.model = model
         self.memory = memory
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.network = model.load(self.device)
+        if dtype is not None:
+            self.network = self.network.to(getattr(torch, dtype))
 
     def close(self) -> None:
         """Nothing to give back: the weights go with the object."""
@@ -43,7 +45,37 @@ class TorchEngine:
         self, prompts: Sequence[Tokens], lengths: Sequence[int], seeds: Sequence[int], sampling: Sampling, n: int
     ) -> list[Completions]:
         """n completions of each prompt, of the given length, drawn with the request's seed."""
+        return self._draw(prompts, lengths, seeds, sampling, n, None)[0]
+
+    @torch.inference_mode()
+    def sample_and_score(
+        self,
+        prompts: Sequence[Tokens],
+        completions: Sequence[Tokens],
+        seeds: Sequence[int],
+        sampling: Sampling,
+        n: int,
+    ) -> tuple[list[Completions], NDArray[np.float64]]:
+        """n completions of each prompt, as long as the given one, and the given one's log-probability.
+
+        A prompt is read once for both: its cache serves the given completion, then the samples.
+        """
+        lengths = [len(completion) for completion in completions]
+        drawn, log_p = self._draw(prompts, lengths, seeds, sampling, n, completions)
+        self._check_finite(log_p)
+        return drawn, log_p
+
+    def _draw(
+        self,
+        prompts: Sequence[Tokens],
+        lengths: Sequence[int],
+        seeds: Sequence[int],
+        sampling: Sampling,
+        n: int,
+        given: Sequence[Tokens] | None,
+    ) -> tuple[list[Completions], NDArray[np.float64]]:
         drawn = [Completions(np.empty((n, length), np.int32), np.empty(n), np.empty(n)) for length in lengths]
+        given_log_p = np.empty(len(prompts))
         shapes = ((len(prompt), length) for prompt, length in zip(prompts, lengths, strict=True))
         for (width, length), numbers in groups(shapes):
             rows = self._rows_that_fit(width, length)
@@ -53,12 +85,35 @@ class TorchEngine:
                     count = min(n - first, rows)
                     own = [seeds[number] + sample for number in some for sample in range(first, first + count)]
                     u = uniform(np.array(own, np.uint64), length)
-                    results = self._sample(np.stack([prompts[number] for number in some]), u, sampling)
+                    logits, cache = self._read(np.stack([prompts[number] for number in some]))
+                    if given is not None and not first:
+                        own_prompts, completions = ([all_[number] for number in some] for all_ in (prompts, given))
+                        if _can_be_cut(cache):
+                            given_log_p[some] = self._score_after(logits, cache, np.stack(completions))
+                        else:
+                            given_log_p[some] = self.log_prob(own_prompts, completions)
+                    results = self._sample(logits, cache, u, sampling)
                     for place, number in enumerate(some):
                         mine = slice(place * count, (place + 1) * count)
                         for all_of_them, result in zip(_arrays(drawn[number]), results, strict=True):
                             all_of_them[first : first + count] = result[mine]
-        return drawn
+        return drawn, given_log_p
+
+    def _read(self, prompts: Tokens) -> tuple[Tensor, Any]:
+        """What comes after prompts of one length: logits of the next token, and the cache."""
+        output = self.network(torch.from_numpy(prompts).long().to(self.device), use_cache=True, logits_to_keep=1)
+        return output.logits[:, -1].float(), output.past_key_values
+
+    def _score_after(self, logits: Tensor, cache: Any, completions: Tokens) -> NDArray[np.float64]:
+        """log P of completions whose prompts have just been read; the cache is afterwards as it was."""
+        ids = torch.from_numpy(completions).long().to(self.device)
+        after = logits[:, None]
+        if ids.shape[1] > 1:
+            output = self.network(ids[:, :-1], past_key_values=cache, use_cache=True)
+            after = torch.cat([after, output.logits.float()], dim=1)
+            cache.crop(1 - ids.shape[1])  # what was read of the completion
+        # The logits of the next token are needed again, to sample from.
+        return np.asarray(log_probabilities(after.clone(), ids).sum(-1).cpu().numpy())
 
     @torch.inference_mode()
     def log_prob(self, prompts: Sequence[Tokens], completions: Sequence[Tokens]) -> NDArray[np.float64]:
@@ -76,15 +131,14 @@ class TorchEngine:
         return log_p
 
     def _sample(
-        self, prompts: Tokens, u: NDArray[np.float64], sampling: Sampling
+        self, logits: Tensor, cache: Any, u: NDArray[np.float64], sampling: Sampling
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """As many samples of each prompt as there are rows of u for it: tokens, log_p, log_q."""
+        """As many samples of each prompt that was read as there are rows of u for it: tokens, log_p, log_q."""
         rows, length = u.shape
-        repeats = rows // len(prompts)
+        repeats = rows // len(logits)
         numbers = torch.from_numpy(u).to(self.device)
-        output = self.network(torch.from_numpy(prompts).long().to(self.device), use_cache=True, logits_to_keep=1)
-        cache = prepared(output.past_key_values, repeats, length - 1)
-        logits = output.logits[:, -1].float().repeat_interleave(repeats, dim=0)
+        cache = prepared(cache, repeats, length - 1)
+        logits = logits.repeat_interleave(repeats, dim=0)
         tokens = torch.empty(rows, length, dtype=torch.long, device=self.device)
         log_p = torch.zeros(rows, dtype=torch.float64, device=self.device)
         log_q = torch.zeros_like(log_p)
@@ -143,11 +197,16 @@ class _RoomyLayer(DynamicLayer):
 
 def prepared(cache: Any, repeats: int, steps: int) -> Any:
     """A prompt's cache, each row `repeats` times, with room for so many steps where its kind is known."""
-    if type(cache) is DynamicCache and all(type(layer) is DynamicLayer for layer in cache.layers):
+    if _can_be_cut(cache):
         cache.layers = [_RoomyLayer(layer, repeats, steps) for layer in cache.layers]
     elif repeats > 1:
         cache.batch_repeat_interleave(repeats)
     return cache
+
+
+def _can_be_cut(cache: Any) -> bool:
+    """Whether a cache is a plain one, which can be cut back to what it was, and given room."""
+    return type(cache) is DynamicCache and all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
 def groups(keys: Iterable[Key]) -> Iterable[tuple[Key, list[int]]]:

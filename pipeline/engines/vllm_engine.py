@@ -6,6 +6,7 @@ closes the one before it. On CPU vLLM's generators look at a seed's low 32 bits 
 
 import contextlib
 import gc
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pipeline.engines.choice import USUAL, EngineOptions
 from pipeline.engines.environment import prepare_environment
 from pipeline.engines.sampling import NUCLEUS, TOP_K, Completions, Sampling
 from pipeline.models.language_model import LanguageModelFolder
@@ -36,8 +38,14 @@ class VllmEngine:
     after it, and then log_p takes a second pass.
     """
 
-    def __init__(self, model: LanguageModelFolder, window_length: int, nucleus: bool = False):
-        self.model, self.window_length, self.nucleus = model, window_length, nucleus
+    def __init__(
+        self,
+        model: LanguageModelFolder,
+        window_length: int,
+        nucleus: bool = False,
+        options: EngineOptions = USUAL,
+    ):
+        self.model, self.window_length, self.nucleus, self.options = model, window_length, nucleus, options
         self._llm: Any = None
         model.check_runs_elsewhere()
         model.check_weights()
@@ -82,6 +90,21 @@ class VllmEngine:
             results.append(Completions(tokens, log_p, log_q))
         return self._with_log_p(prompts, results) if self.nucleus else results
 
+    def sample_and_score(
+        self,
+        prompts: Sequence[Tokens],
+        completions: Sequence[Tokens],
+        seeds: Sequence[int],
+        sampling: Sampling,
+        n: int,
+    ) -> tuple[list[Completions], NDArray[np.float64]]:
+        """n completions of each prompt, as long as the given one, and the given one's log-probability.
+
+        The given ones are scored first: what they leave in the cache of prefixes is what the samples begin with.
+        """
+        log_p = self.log_prob(prompts, completions)
+        return self.sample(prompts, [len(completion) for completion in completions], seeds, sampling, n), log_p
+
     def log_prob(self, prompts: Sequence[Tokens], completions: Sequence[Tokens]) -> NDArray[np.float64]:
         """log P(completion | prompt) of each pair, under the whole softmax.
 
@@ -112,7 +135,9 @@ class VllmEngine:
         ]
 
     def _log_kept(self, best: NDArray[np.float64], kept: int) -> NDArray[np.float64]:
-        mass = kept_mass(best, kept, self.model.vocabulary_size)
+        from vllm.triton_utils import HAS_TRITON
+
+        mass = kept_mass(best, kept, self.model.vocabulary_size, exactly=HAS_TRITON)
         if np.isnan(mass).any():
             raise UserError(
                 f"{self.model.name}: more than {TIES} tokens tie with the one of rank {kept}, and vLLM would draw from "
@@ -170,7 +195,8 @@ class VllmEngine:
                 f"--engine vllm: vLLM cannot be imported ({first_line(error)}): install the extra mining-cpu or "
                 f"mining-gpu, or use --engine torch"
             ) from None
-        place = {} if torch.cuda.is_available() else self._cpu_settings()
+        place = self._gpu_settings() if torch.cuda.is_available() else self._cpu_settings()
+        logging.getLogger(__name__).info("%s: an engine of vLLM with %s", self.model.name, place)
         try:
             with _threads_left_alone():
                 return LLM(
@@ -188,6 +214,15 @@ class VllmEngine:
         except Exception as error:  # whatever vLLM has against a model, it says with an exception of any kind
             cleanup_dist_env_and_memory()  # or no other engine could start in this process
             raise UserError(f"{self.model.name}: vLLM cannot load it ({error}): use --engine torch") from error
+
+    def _gpu_settings(self) -> dict[str, Any]:
+        """In the weights' own precision: vLLM's would be 16 bits, and log-probabilities those of another model."""
+        return {
+            "dtype": self.options.dtype or self.model.dtype,
+            "gpu_memory_utilization": self.options.gpu_memory,
+            "max_num_seqs": self.options.sequences or SEQUENCES,
+            "tensor_parallel_size": self.options.tensor_parallel,
+        }
 
     def _cpu_settings(self) -> dict[str, Any]:
         import psutil
@@ -209,9 +244,9 @@ class VllmEngine:
             2 * 4 * int(config.num_hidden_layers) * size * int(getattr(config, "num_key_value_heads", None) or heads)
         )
         sequence = blocks * CPU_BLOCK * token
-        sequences = max(1, min(SEQUENCES, psutil.virtual_memory().available // 4 // sequence))
+        sequences = self.options.sequences or max(1, min(SEQUENCES, psutil.virtual_memory().available // 4 // sequence))
         return {
-            "dtype": "float32",
+            "dtype": self.options.dtype or "float32",
             "enforce_eager": True,
             "enable_chunked_prefill": False,  # with it, seeded requests crash on CPU
             "block_size": CPU_BLOCK,
@@ -220,9 +255,14 @@ class VllmEngine:
         }
 
 
-def kept_mass(best: NDArray[np.float64], kept: int, vocabulary_size: int) -> NDArray[np.float64]:
-    """The mass that top-k leaves: of the k best tokens, whose log-probabilities stand last, best first, and of all
-    that tie with the k-th, which vLLM keeps too; NaN where the ties go on beyond what was reported."""
+def kept_mass(best: NDArray[np.float64], kept: int, vocabulary_size: int, exactly: bool = False) -> NDArray[np.float64]:
+    """The mass that top-k leaves: of the k best tokens, whose log-probabilities stand last, best first.
+
+    On GPUs vLLM's kernel keeps `exactly` k, whichever of those that tie with the k-th. Without Triton it keeps all of
+    them; NaN where they go on beyond what was reported.
+    """
+    if exactly:
+        return np.asarray(np.exp(best[..., :kept]).sum(-1))
     level = best >= best[..., kept - 1 : kept]
     mass = np.where(level, np.exp(best), 0.0).sum(-1)
     endless = level[..., -1] & (best.shape[-1] < vocabulary_size)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.engines.sampling import Sampling
+from pipeline.engines.choice import EngineOptions
+from pipeline.engines.sampling import NUCLEUS, Sampling
 from pipeline.mining.settings import MiningSettings
 from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
@@ -49,6 +50,13 @@ class MiningJob:
         rows = max(shard.rows for shard in parent.shards) * self.rows_per_window
         longest = int(parent.settings["window"]) - min(self.context_lengths)
         return max(1, min(negatives, MOST_SAMPLES, CHUNK_BYTES // max(1, rows * 4 * longest)))
+
+    @property
+    def options(self) -> EngineOptions:
+        """How engines use a device, which all those of this run share."""
+        given = self.settings
+        engines = len({(store.generator, store.sampling.rule == NUCLEUS) for store in self.stores})
+        return EngineOptions(given.dtype, given.gpu_memory / engines, given.sequences, given.tensor_parallel)
 
     def tokens_of_a_window(self, parent: Manifest, unit: "Unit") -> int:
         """What the model reads and writes at most for one window of a unit: context, true completion, samples."""

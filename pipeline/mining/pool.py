@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from pipeline.engines.choice import VLLM
+from pipeline.engines.choice import VLLM, EngineOptions
 from pipeline.engines.generator import Generator, open_generator
 from pipeline.engines.sampling import NUCLEUS, Sampling
-from pipeline.mining.job import MiningJob
+from pipeline.mining.job import MiningJob, StoreJob
 from pipeline.mining.rows import Sampler
 from pipeline.runtime.digests import digest_of
 from pipeline.stores.reader import Store
@@ -38,22 +38,23 @@ class GeneratorPool:
         """The generator of a store; stores that differ in a rule that the engine can change share one."""
         store = self.job.stores[number]
         # Which log-probabilities vLLM reports is fixed when it starts, so nucleus sampling has an engine of its own.
-        key = digest_of({"model": store.description, "engine": store.engine, "nucleus": _is_nucleus(store.sampling)})
+        nucleus = store.sampling.rule == NUCLEUS
+        key = digest_of({"model": store.description, "engine": store.engine, "nucleus": nucleus})
         if not self.job.shared:
             with _loading:
                 if key not in _here:
-                    _here[key] = opened(store.generator, store.sampling, store.engine, self.window)
+                    _here[key] = opened(store, self.window, self.job.options)
                 return _here[key].with_sampling(store.sampling)
         if key not in self.shared:
-            self.shared[key] = self._acquire(store.generator, store.sampling, store.engine, key)
+            self.shared[key] = self._acquire(store, key)
         return _RemoteGenerator(self.shared[key][1], store.sampling)
 
-    def _acquire(self, name: str, sampling: Sampling, engine: str, key: str) -> tuple[Any, Any]:
+    def _acquire(self, store: StoreJob, key: str) -> tuple[Any, Any]:
         from apache_beam.utils.multi_process_shared import MultiProcessShared
 
         folder = meeting_place(self.job)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        constructor = partial(_GeneratorServer, name, sampling, engine, self.window)
+        constructor = partial(_GeneratorServer, store, self.window, self.job.options)
         shared = MultiProcessShared(constructor, key[:16], path=folder, always_proxy=True, spawn_process=True)
         return shared, shared.acquire()
 
@@ -75,15 +76,15 @@ class GeneratorPool:
 class _GeneratorServer:
     """A generator in a process of its own; rules come with each call."""
 
-    def __init__(self, name: str, sampling: Sampling, engine: str, window: int):
+    def __init__(self, store: StoreJob, window: int, options: EngineOptions):
         logging.disable(logging.WARNING)  # Beam's server speaks of its coming and going; what fails is raised
-        self.generator = opened(name, sampling, engine, window)
+        self.generator = opened(store, window, options)
 
     def sample(self, sampling: Sampling, *request: Any) -> Any:
         return self.generator.with_sampling(sampling).sample(*request)
 
-    def log_prob(self, *request: Any) -> Any:
-        return self.generator.log_prob(*request)
+    def sample_and_score(self, sampling: Sampling, *request: Any) -> Any:
+        return self.generator.with_sampling(sampling).sample_and_score(*request)
 
 
 class _RemoteGenerator:
@@ -95,14 +96,14 @@ class _RemoteGenerator:
     def sample(self, *request: Any) -> Any:
         return self.proxy.sample(self.sampling, *request)
 
-    def log_prob(self, *request: Any) -> Any:
-        return self.proxy.log_prob(*request)
+    def sample_and_score(self, *request: Any) -> Any:
+        return self.proxy.sample_and_score(self.sampling, *request)
 
 
-def opened(name: str, sampling: Sampling, engine: str, window: int) -> Generator:
+def opened(store: StoreJob, window: int, options: EngineOptions) -> Generator:
     """A generator for mining, which scores as many completions as it samples."""
-    generator = open_generator(name, sampling, engine, window_length=window)
-    on_cpu = engine == VLLM and not torch.cuda.is_available()
+    generator = open_generator(store.generator, store.sampling, store.engine, window_length=window, options=options)
+    on_cpu = store.engine == VLLM and not torch.cuda.is_available()
     return generator.scored_by_torch() if on_cpu else generator
 
 
@@ -115,7 +116,3 @@ def close_all() -> None:
     """Closes the generators of this process."""
     while _here:
         _here.popitem()[1].close()
-
-
-def _is_nucleus(sampling: Sampling) -> bool:
-    return sampling.rule == NUCLEUS

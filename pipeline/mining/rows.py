@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import schemas
 from pipeline.engines.sampling import Completions, request_seed
 from pipeline.mining.job import MiningJob, Unit, lengths_of
+from pipeline.mining.settings import SCORED
 from pipeline.runtime.randomness import U64, mix
 from schemas.division import divide
 
@@ -23,7 +24,9 @@ class Sampler(Protocol):
 
     def sample(self, contexts: list[np.ndarray], lengths: list[int], seeds: list[int], n: int) -> list[Completions]: ...
 
-    def log_prob(self, contexts: list[np.ndarray], completions: list[np.ndarray]) -> np.ndarray: ...
+    def sample_and_score(
+        self, contexts: list[np.ndarray], completions: list[np.ndarray], seeds: list[int], n: int
+    ) -> tuple[list[Completions], np.ndarray]: ...
 
 
 @dataclass(frozen=True)
@@ -56,15 +59,16 @@ def mine(windows: pa.Table, unit: Unit, job: MiningJob, direction: str, generato
         request_seed(job.settings.seed, window_ids[place], length)
         for place, length in zip(places, lengths, strict=True)
     ]
-    drawn = generator.sample(
-        contexts, [len(positive) for positive in positives], [seed + unit.first for seed in seeds], unit.count
-    )
-    positive_log_p = generator.log_prob(contexts, positives)
+    own_seeds = [seed + unit.first for seed in seeds]
+    if job.settings.positives == SCORED:
+        drawn, positive_log_p = generator.sample_and_score(contexts, positives, own_seeds, unit.count)
+    else:
+        drawn, positive_log_p = generator.sample(contexts, list(map(len, positives)), own_seeds, unit.count), None
     rows = windows.select(["window_id", "corpus", "split", "tokens"]).take(places)
     columns = {
         "direction": pa.array([direction] * len(places)),
         "context_length": pa.array(lengths, pa.int32()),
-        "positive_log_p": pa.array(positive_log_p, pa.float64()),
+        "positive_log_p": pa.nulls(len(places)) if positive_log_p is None else pa.array(positive_log_p, pa.float64()),
         "first_sample": pa.array([unit.first] * len(places), pa.int64()),
         "negatives": _token_lists([completions.tokens for completions in drawn]),
         "log_p": _number_lists([completions.log_p for completions in drawn]),

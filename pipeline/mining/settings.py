@@ -10,6 +10,7 @@ from pipeline.runtime.settings import setting
 from pipeline.windows.settings import WindowsSettings
 
 RULES = ("temperature", "top_k", "nucleus")
+SCORED, UNSCORED = "scored", "unscored"
 WHAT, STORE, ENGINE = "what is mined", "the store", "the engine"
 
 
@@ -92,12 +93,40 @@ class MiningSettings(PartSettings):
         least=0,
         most=1,
     )
+    positives: str = setting(
+        SCORED,
+        choices=(SCORED, UNSCORED),
+        help="unscored: leave out the true completions' log-probabilities, which training does not need; bounds and "
+        "baselines by likelihood do (default: scored)",
+        group=WHAT,
+    )
     engine: str = setting(default_engine(), choices=ENGINES, help=ENGINE_HELP, group=ENGINE, result=True)
     accelerator: str | None = setting(
         None,
         metavar="TYPE",
         help="what a fleet's generating workers have, such as type:nvidia-l4;count:1;install-nvidia-driver",
         group=ENGINE,
+    )
+    dtype: str | None = setting(
+        None,
+        choices=("float32", "bfloat16", "float16"),
+        help="precision of the generators, whose probabilities are recorded (default: float32 on CPUs, on GPUs "
+        "the weights' own)",
+        group=ENGINE,
+    )
+    gpu_memory: float = setting(
+        0.9,
+        metavar="F",
+        help="share of a GPU's memory, divided among the engines if there are several (default: 0.9)",
+        group=ENGINE,
+        least=0,
+        most=1,
+    )
+    sequences: int | None = setting(
+        None, metavar="N", help="at once in vLLM (default: 256, or fewer by memory)", group=ENGINE, least=1, most=10**5
+    )
+    tensor_parallel: int = setting(
+        1, metavar="N", help="GPUs that share one copy of a model (default: 1)", group=ENGINE, least=1, most=64
     )
     text: WindowsSettings | None = setting(None, help="what the windows are made of in the same run", flag=False)
 
@@ -111,6 +140,12 @@ class MiningSettings(PartSettings):
             raise UserError("--sampling: with --generators the list has the rules")
         if not 0 < self.top_p <= 1:
             raise UserError(f"--top_p {self.top_p}: above 0 and at most 1")
+
+    def result(self) -> dict[str, Any]:
+        """What is as usual is not said: stores that were made before it could be chosen stay the same."""
+        unusual = {"positives": SCORED, "dtype": None}
+        changed = {name: getattr(self, name) for name, usual in unusual.items() if getattr(self, name) != usual}
+        return super().result() | changed
 
     @property
     def rules(self) -> tuple[str, ...]:

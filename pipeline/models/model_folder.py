@@ -22,6 +22,7 @@ from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import load_tokenizer
 
 WEIGHTS = (".safetensors", ".bin")
+DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 Network = TypeVar("Network", bound=PreTrainedModel)
 
 
@@ -63,6 +64,20 @@ class ModelFolder:
             else:
                 total += os.path.getsize(path) // 4
         return total
+
+    @cached_property
+    def dtype(self) -> str:
+        """The precision of most of the weights: float32, bfloat16 or float16."""
+        sizes: dict[str, int] = {}
+        for path in self._weight_files():
+            if not path.endswith(".safetensors"):
+                return "float32"
+            with _reading(path), safe_open(path, framework="pt") as file:
+                for name in list(file.keys()):
+                    own = file.get_slice(name)
+                    kind = DTYPES.get(own.get_dtype(), "float32")
+                    sizes[kind] = sizes.get(kind, 0) + math.prod(own.get_shape())
+        return max(sizes, key=lambda kind: sizes[kind], default="float32")
 
     def check_weights(self) -> None:
         """Refuses weights that are not numbers: everything made from them would be noise."""

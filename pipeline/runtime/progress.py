@@ -1,7 +1,9 @@
-"""A live display of work that other processes do: workers leave notes in the work folder, one bar reads them."""
+"""A live display of work that other processes do: workers leave notes in the work folder, one bar or log reads them."""
 
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,6 +13,7 @@ from pipeline.runtime import files
 
 NOTES = "progress"
 SECONDS = 0.5
+LINE_SECONDS = 60.0
 
 
 def note(work: str, what: str, worker: int, amount: int) -> None:
@@ -41,10 +44,11 @@ def showing(
 ) -> Iterator[None]:
     """Shows `poll()`, (what is being done, how much is done, of how much), and `details()` until the block ends.
 
-    Nothing is shown where standard error is not a terminal.
+    A bar on a terminal; elsewhere a line at once and then one a minute, none with RESIDUAL_EBM_PROGRESS=0.
     """
     with tqdm(unit=unit, unit_scale=True, disable=None if on else True, leave=False, dynamic_ncols=True) as bar:
-        if bar.disable:
+        lines = Lines(unit) if bar.disable and on and os.environ.get("RESIDUAL_EBM_PROGRESS") != "0" else None
+        if bar.disable and lines is None:
             yield
             return
         ended = threading.Event()
@@ -55,6 +59,9 @@ def showing(
                     (stage, done, total), more = poll(), details()
                 except OSError:
                     continue  # a folder that a worker is just removing
+                if lines is not None:
+                    lines.show(stage, done, total, more)
+                    continue
                 if stage != bar.desc:
                     bar.reset(total)
                     bar.set_description_str(stage, refresh=False)
@@ -69,3 +76,37 @@ def showing(
         finally:
             ended.set()
             watcher.join()
+
+
+class Lines:
+    """Progress as plain lines on standard error, for logs: one at once, one whenever something new begins, and then
+    one a minute."""
+
+    def __init__(self, unit: str, every: float = LINE_SECONDS):
+        self.unit, self.every = unit.strip(), every
+        self.stage, self.next = "", 0.0
+        self.begun = (0.0, 0)  # when the stage began, and what was done then
+
+    def show(self, stage: str, done: int, total: int | None, more: str = "") -> None:
+        now = time.monotonic()
+        if stage != self.stage:
+            self.stage, self.next, self.begun = stage, now, (now, done)
+        if now >= self.next:
+            self.next = now + self.every
+            print(self.line(now, done, total, more), file=sys.stderr, flush=True)
+
+    def line(self, now: float, done: int, total: int | None, more: str = "") -> str:
+        amount = f"{done:,}" + (f" of {total:,}" if total else "") + (f" {self.unit}" if self.unit else "")
+        parts = [self.stage + (f": {amount}" if total or done else "")]
+        seconds, made = now - self.begun[0], done - self.begun[1]
+        if total and made > 0 and seconds > 0:
+            parts.append(f"{in_time(seconds * (total - done) / made)} left")
+        return ", ".join([*parts, *([more] if more else [])])
+
+
+def in_time(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 5 min`."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -153,3 +153,18 @@ def test_bad_input_is_named_and_leaves_nothing(negatives, stores, energy_models,
             score_job.main([f"--{name}={value}" for name, value in (good | change).items()])
         assert message in str(error.value), change
         assert not Path(output).exists()
+
+
+def test_parts_make_the_store_that_one_run_makes(world, tmp_path):
+    given = ScoreSettings(energy=str(world.folder / "energy"), store=world.samples, output=str(tmp_path / "whole"))
+    whole = score_job.score(given)
+    shards = len(whole.shards)
+    assert shards > 1
+    parts = replace(given, output=str(tmp_path / "parts"))
+    assert score_job.score(replace(parts, part="2/2")) is None
+    with pytest.raises(UserError, match=rf"of {shards} shards are not there yet \(0.*let all parts end"):
+        score_job.score(replace(parts, finish=True))
+    assert score_job.score(replace(parts, part="1/2")).digest == whole.digest
+    assert shard_bytes(str(tmp_path / "parts")) == shard_bytes(str(tmp_path / "whole"))
+    assert verify(str(tmp_path / "parts")) == []
+    assert score_job.score(replace(parts, part="1/2")).digest == whole.digest

@@ -148,6 +148,17 @@ def test_vllm_mines_both_directions_and_rules_in_one_run(windows, generator, bac
             assert min(above) > 0.01 if rule == "top_k" else above == [0] * len(rows)
 
 
+def test_true_completions_can_be_left_unscored(undisturbed, windows, generator, tmp_path):
+    assert mine(windows, generator, tmp_path / "store", flags="--negatives 2 --positives unscored") == 0
+    rows, scored = (Store(store).take(range(120)) for store in (str(tmp_path / "store"), undisturbed))
+    assert rows["positive_log_p"].null_count == 120
+    assert rows["negatives"].equals(scored["negatives"])
+    assert read_manifest(str(tmp_path / "store")).settings["positives"] == "unscored"
+    assert "positives" not in read_manifest(undisturbed).settings
+    with pytest.raises(UserError, match="positives None, now unscored"):
+        mine(windows, generator, Path(undisturbed), flags="--negatives 2 --positives unscored")
+
+
 @pytest.mark.slow
 def test_workers_change_no_row(undisturbed, windows, generator, tmp_path):
     flags = "--negatives 2 --direct_num_workers 2"

@@ -66,6 +66,34 @@ def test_steps_with_a_cache_agree_with_one_pass_over_the_whole(kind, tmp_path):
         assert len({tuple(row) for row in completions.tokens.tolist()}) == 3
 
 
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("n", [1, 100])
+def test_sampling_and_scoring_at_once_gives_what_each_gives_alone(kind, n, tmp_path):
+    """Whether the cache can be cut back (GPT-2, Llama) or not (a sliding window, our own)."""
+    engine = TorchEngine(open_language_model(save(CONFIGS[kind], tmp_path)))
+    prompts, lengths, seeds = requests(9)
+    lengths[4] = 1
+    rng = np.random.default_rng(1)
+    given = [rng.integers(0, 50, length).astype(np.int32) for length in lengths]
+    drawn, log_p = engine.sample_and_score(prompts, given, seeds, Sampling(), n)
+    assert same(drawn, engine.sample(prompts, lengths, seeds, Sampling(), n))
+    assert log_p == pytest.approx(engine.log_prob(prompts, given), abs=1e-4)
+
+
+def test_a_prompt_is_read_once_for_both(model, monkeypatch):
+    engine = TorchEngine(model)
+    forward, read = engine.network.forward, []
+
+    def counted(ids, **given):
+        read.append(ids.numel())
+        return forward(ids, **given)
+
+    monkeypatch.setattr(engine.network, "forward", counted)
+    prompts, given = [np.arange(30, dtype=np.int32)] * 4, [np.arange(10, dtype=np.int32)] * 4
+    engine.sample_and_score(prompts, given, [1, 2, 3, 4], Sampling(), 1)
+    assert sum(read) == 4 * (30 + 9 + 9)  # the prompt, then all but the last token of both completions
+
+
 @pytest.mark.parametrize("sampling", RULES, ids=lambda sampling: sampling.rule)
 def test_a_sample_depends_on_its_request_and_number_alone(model, sampling):
     engine = TorchEngine(model)

@@ -74,6 +74,17 @@ def test_a_context_that_is_read_from_the_cache_gives_the_same_samples(generator,
         np.testing.assert_allclose(other.log_p, expected, atol=1e-4)
 
 
+def test_sampling_and_scoring_at_once_gives_what_each_gives_alone(generator, reference):
+    contexts = [np.arange(number, number + 20, dtype=np.int32) % 50 for number in range(6)]
+    given = [np.arange(5, dtype=np.int32) + number for number in range(6)]
+    drawn, log_p = generator.sample_and_score(contexts, given, list(range(6)), 2)
+    alone = generator.sample(contexts, [5] * 6, list(range(6)), 2)
+    assert all(np.array_equal(one.tokens, other.tokens) for one, other in zip(drawn, alone, strict=True))
+    assert log_p == pytest.approx(
+        reference.log_prob([np.insert(context, 0, 499) for context in contexts], given), abs=1e-4
+    )
+
+
 def test_a_request_gets_the_same_sample_in_any_company_and_another_window_another_one(generator):
     contexts = [*texts(5, 50), *texts(5, 50)]  # each text twice, as two windows
     seeds = [request_seed(0, str(number), 50) for number in range(10)]
