@@ -10,6 +10,7 @@ from it (its script may ask for another folder first). Snakemake runs the jobs; 
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 import yaml
@@ -97,6 +99,32 @@ def log_of(output: str, job: Job) -> str:
     return os.path.join(output, "logs", f"{job.name.replace('/', '.')}.log")
 
 
+def cluster_resources(needed: dict[str, Any]) -> dict[str, Any]:
+    """A job's resources in the words of Snakemake and its executors."""
+    words: dict[str, Any] = {}
+    if gpus := needed.get("gpus"):
+        words["gres"] = f"gpu:{gpus}"
+    if nodes := needed.get("nodes"):
+        words |= {"nodes": nodes, "tasks": nodes * max(1, needed.get("gpus", 1))}
+    if memory := needed.get("memory"):
+        words["mem_mb"] = round(1000 * memory)
+    if hours := needed.get("hours"):
+        words["runtime"] = round(60 * hours)
+    return words
+
+
+def executor_options(given: Sequence[str]) -> list[str]:
+    """What an executor has to be told so that it ends: without accounting, Slurm's asks for ever how its jobs do."""
+    text = " ".join(given)
+    if "--executor slurm" not in text.replace("=", " ") or "--slurm-status-command" in text:
+        return []
+    return [] if shutil.which("sacct") and has_accounting() else ["--slurm-status-command", "squeue"]
+
+
+def has_accounting() -> bool:
+    return subprocess.run(["sacct", "-n", "-j", "0"], capture_output=True).returncode == 0
+
+
 def last_lines(path: str, count: int) -> str:
     """The end of a log, without what would be drawn over it on a screen."""
     if not os.path.exists(path):
@@ -133,7 +161,8 @@ def run(settings: StudySettings, snakemake: Sequence[str], study: Study, left: l
         for file, text in job.reads.items():
             files.put(file, text.encode())
     process = subprocess.Popen(
-        [*command, *ALWAYS, *snakemake, "--config", *config], env=threads | os.environ | {"PATH": path}
+        [*command, *ALWAYS, *snakemake, *executor_options(snakemake), "--config", *config],
+        env=threads | os.environ | {"PATH": path},
     )
     try:
         watch(process, study, left)

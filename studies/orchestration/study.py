@@ -7,7 +7,7 @@ another entry stands for that entry's folder, and makes it come first.
 import os
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -145,6 +145,7 @@ class Job:
     needs: list[str]
     makes: str
     reads: dict[str, str] = field(default_factory=dict)  # files that are written for it, and what is in them
+    resources: dict[str, Any] = field(default_factory=dict)  # of a cluster: see `resources` in the study's schema
 
     @property
     def shown(self) -> str:
@@ -163,9 +164,10 @@ class Study:
     def jobs(self) -> list[Job]:
         """All commands in an order in which they can run; the findings and the report, of everything, are the last."""
         found = {
-            (section, name): self.job(section, name, dict(entry or {}))
+            job.name: job
             for section in SECTIONS
             for name, entry in (self.content.get(section) or {}).items()
+            for job in self.parts(section, name, dict(entry or {}))
         }
         for name in set(self.content.get("language_models") or {}) & set(self.content.get("energy_models") or {}):
             raise UserError(f"{self.path}: a language model and an energy model are both called {name}")
@@ -188,12 +190,40 @@ class Study:
         ]
         return [*jobs, Job("report", command, [job.name for job in jobs], report)]
 
-    def job(self, section: str, name: str, flags: dict[str, Any]) -> Job:
+    def parts(self, section: str, name: str, flags: dict[str, Any]) -> list[Job]:
+        """The job of an entry; of one that is made in parts, those, and then the one that finishes it."""
+        parts, resources = int(flags.pop("parts", 1)), self.resources(section, name)
+        whole = replace(self.job(section, name, flags, resources), resources=resources)
+        if parts == 1:
+            return [whole]
+        folder = self.folder(section, name)
+        made = [
+            replace(
+                whole,
+                name=f"{whole.name}.part{number}",
+                command=[*whole.command, "--part", f"{number}/{parts}"],
+                makes=os.path.join(folder, "command.json"),
+            )
+            for number in range(1, parts + 1)
+        ]
+        finish = {key: value for key, value in resources.items() if key in ("memory", "hours")}
+        command, needs = [*whole.command, "--finish"], [*whole.needs, *(part.name for part in made)]
+        return [*made, replace(whole, command=command, needs=needs, resources=finish)]
+
+    def resources(self, section: str, name: str) -> dict[str, Any]:
+        """What a job needs of a cluster: what is said of its section, and before that what is said of itself."""
+        known = self.content.get("resources") or {}
+        return dict(known.get(section) or {}) | dict(known.get(f"{section}/{name}") or {})
+
+    def job(self, section: str, name: str, flags: dict[str, Any], resources: dict[str, Any] | None = None) -> Job:
         kind = SECTIONS[section]
         script = at_hand(kind.script.format(job=flags.pop("job", "")))
         needs: list[str] = []
         words = ["deepspeed", "--log_level", "error", script] if kind.deepspeed else ["python", script]
-        ranks = flags.pop("ranks", None)
+        nodes, gpus = ((resources or {}).get(what, 1) for what in ("nodes", "gpus"))
+        if kind.deepspeed and nodes > 1:  # ranks find each other by what Slurm says
+            words = ["srun", f"--nodes={nodes}", f"--ntasks-per-node={max(1, gpus)}", "python", script]
+        ranks = flags.pop("ranks", None) if nodes == 1 else None
         if kind.deepspeed and ranks:
             # Trainings side by side meet at ports of their own.
             words[1:1] = [
