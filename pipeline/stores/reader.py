@@ -1,8 +1,9 @@
 """Reading a store: its rows in order, or any row by its number, without reading what comes before it."""
 
 import bisect
+import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, pairwise
 from typing import Any
@@ -28,6 +29,7 @@ class Store:
     CACHED_GROUPS = 16
     OPEN_SHARDS = 64
     GROUPS_AHEAD = 4
+    READERS = 2
 
     def __init__(self, path: str, kind: str | None = None):
         self.path = path
@@ -38,6 +40,7 @@ class Store:
         self._ends = list(accumulate(shard.rows for shard in self.manifest.shards))
         self._open: OrderedDict[int, _OpenShard] = OrderedDict()
         self._groups: OrderedDict[tuple[int, int, tuple[str, ...]], pa.Table] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Store, (self.path, self.manifest.kind)
@@ -86,20 +89,32 @@ class Store:
             return self.schema.empty_table().select(list(names))
         order = np.argsort(wanted, kind="stable")
         ascending = wanted[order]
-        pieces, position = [], 0
-        while position < len(ascending):
-            row = int(ascending[position])
-            number = bisect.bisect_right(self._ends, row)
-            first = self._ends[number] - self.manifest.shards[number].rows
-            ends = self._shard(number).ends
-            group = bisect.bisect_right(ends, row - first)
-            start = first + (ends[group - 1] if group else 0)
-            after = int(np.searchsorted(ascending, first + ends[group]))
-            pieces.append(self._group(number, group, names).take(ascending[position:after] - start))
-            position = after
+        owners = np.searchsorted(self._ends, ascending, side="right")
+        numbers, firsts = np.unique(owners, return_index=True)
+        parts = [
+            (number, rows - self._ends[number] + self.manifest.shards[number].rows)
+            for number, rows in zip(numbers.tolist(), np.split(ascending, firsts[1:]), strict=True)
+        ]
+        if len(parts) == 1:
+            found = [self._take_of_shard(parts[0], names)]
+        else:  # shards beside each other: a thread waits for a file, or decodes, while another does
+            with ThreadPoolExecutor(self.READERS) as pool:
+                found = list(pool.map(lambda part: self._take_of_shard(part, names), parts))
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        return pa.concat_tables(pieces).take(back)
+        return pa.concat_tables([piece for pieces in found for piece in pieces]).take(back)
+
+    def _take_of_shard(self, part: tuple[int, np.ndarray], names: tuple[str, ...]) -> list[pa.Table]:
+        """Of a shard and its rows, numbered within it and ascending: tables of one row group each."""
+        number, rows = part
+        pieces, ends, position = [], self._shard(number).ends, 0
+        while position < len(rows):
+            group = bisect.bisect_right(ends, int(rows[position]))
+            after = int(np.searchsorted(rows, ends[group]))
+            start = ends[group - 1] if group else 0
+            pieces.append(self._group(number, group, names).take(rows[position:after] - start))
+            position = after
+        return pieces
 
     def _names(self, columns: Sequence[str] | None) -> tuple[str, ...]:
         names = tuple(self.schema.names if columns is None else columns)
@@ -109,15 +124,16 @@ class Store:
         return names
 
     def _shard(self, number: int) -> "_OpenShard":
-        if number not in self._open:
-            self._open[number] = _OpenShard(self.path, self.manifest.shards[number], self.schema)
-        return _keep(self._open, number, self.OPEN_SHARDS)
+        def open_shard() -> _OpenShard:
+            return _OpenShard(self.path, self.manifest.shards[number], self.schema)
+
+        return _kept(self._open, number, open_shard, self.OPEN_SHARDS, self._lock)
 
     def _group(self, number: int, group: int, names: tuple[str, ...]) -> pa.Table:
-        key = (number, group, names)
-        if key not in self._groups:
-            self._groups[key] = self._shard(number).read(group, names)
-        return _keep(self._groups, key, self.CACHED_GROUPS)
+        def read() -> pa.Table:
+            return self._shard(number).read(group, names)
+
+        return _kept(self._groups, (number, group, names), read, self.CACHED_GROUPS, self._lock)
 
 
 class _OpenShard:
@@ -137,19 +153,28 @@ class _OpenShard:
             raise UserError(f"{self.url}: not the shard that the manifest describes: {self.mend}")
         self.groups = self.file.num_row_groups
         self.ends = list(accumulate(self.file.metadata.row_group(group).num_rows for group in range(self.groups)))
+        self.lock = threading.Lock()
 
     def read(self, group: int, names: tuple[str, ...]) -> pa.Table:
         try:
-            return self.file.read_row_group(group, columns=list(names)).select(list(names))
+            with self.lock:  # a handle of Parquet's reads one thing at a time
+                return self.file.read_row_group(group, columns=list(names)).select(list(names))
         except (OSError, pa.ArrowException) as error:
             raise UserError(f"{self.url}: row group {group} cannot be read ({error}): {self.mend}") from None
 
 
-def _keep(cache: OrderedDict[Any, Any], key: Any, size: int) -> Any:
-    cache.move_to_end(key)
-    while len(cache) > size:
-        cache.popitem(last=False)
-    return cache[key]
+def _kept(cache: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], size: int, lock: threading.Lock) -> Any:
+    """What a cache of the last `size` things has of a key, or what is made, outside of the lock."""
+    with lock:
+        if key in cache:
+            cache.move_to_end(key)
+            return cache[key]
+    made = make()
+    with lock:
+        cache[key] = made
+        while len(cache) > size:
+            cache.popitem(last=False)
+    return made
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

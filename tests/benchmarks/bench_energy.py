@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-import numpy as np
 import torch
 from side_by_side import Duel, apart, documents, print_duels, print_header, show
 from torch.nn import functional as F
@@ -144,9 +143,7 @@ def plain_loop(preset: str, path: Path, steps: int) -> float:
     model = EnergyModel(build(store.manifest.tokenizer, 161))
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-4)
     loader = Loader(store, COLUMNS, recipe.batch_size, 0)
-    batches = [
-        torch.from_numpy(completed(rows, 1, np.arange(len(rows))).ids) for rows in loader.batches(0, WARM + steps)
-    ]
+    batches = [torch.from_numpy(completed(rows, 1, places).ids) for rows, places in loader.batches(0, WARM + steps)]
     started = 0.0
     for step, windows in enumerate(batches):
         if step == WARM:
@@ -169,7 +166,7 @@ def load(preset: str, path: Path, steps: int) -> float:
     loader = Loader(Mixture([Store(str(path))]), COLUMNS, size, 0)
     started = time.perf_counter()
     count = 0
-    for ids in ahead(lambda rows: torch.from_numpy(completed(rows, 1, np.arange(size)).ids), loader.batches(0, many)):
+    for ids in ahead(lambda found: torch.from_numpy(completed(found[0], 1, found[1]).ids), loader.batches(0, many)):
         count += len(ids)
     if count != many * size:
         raise SystemExit(f"{count} rows, not {many * size}")

@@ -106,7 +106,7 @@ def plain_loop(preset: str, path: Path, steps: int) -> float:
     model = AutoModelForCausalLM.from_config(PRESETS[preset].build(vocabulary, max(256, window + 1), None))
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-4)
     loader = Loader(store, ["tokens"], recipe.batch_size, 0)
-    batches = [torch.tensor(rows["tokens"].to_pylist()) for rows in loader.batches(0, WARM + steps)]
+    batches = [torch.tensor(rows["tokens"].to_pylist()) for rows, _ in loader.batches(0, WARM + steps)]
     started = 0.0
     for step, windows in enumerate(batches):
         if step == WARM:
@@ -126,7 +126,7 @@ def load(preset: str, path: Path, steps: int) -> float:
     """Two hundred times as many batches, divided by it: a few would only be read ahead."""
     times, size = 200, PRESETS[preset].recipe.batch_size
     started = time.perf_counter()
-    for rows in Loader(Store(str(path)), ["tokens"], size, 0).batches(0, steps * times):
+    for rows, _ in Loader(Store(str(path)), ["tokens"], size, 0).batches(0, steps * times):
         if len(rows["tokens"]) != size:
             raise SystemExit(f"a batch of {len(rows)} rows, not {size}")
     return (time.perf_counter() - started) / times

@@ -196,9 +196,7 @@ class Trainer:
 
     def batches(self, stop: int) -> Iterator[dict[str, Tensor]]:
         """This rank's rows of every step that is left before `stop`, as tensors, made while the last step runs."""
-        size, mine = self.plan.recipe.batch_size, np.arange(self.share) + ranks.rank() * self.share
-        numbered = enumerate(self._loader().batches(self.step, stop), self.step)
-        return ahead(lambda found: self.task.tensors(found[1], found[0] * size + mine), numbered)
+        return ahead(lambda found: self.task.tensors(*found), self._loader().batches(self.step, stop))
 
     def _train_on(self, tensors: dict[str, Tensor]) -> None:
         """One step: the gradients of this rank's rows, micro-batch by micro-batch; DeepSpeed adds them up."""
