@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -140,11 +139,7 @@ def _from_bucket(url: str) -> str:
     if not os.path.isdir(folder):
         temporary = tempfile.mkdtemp(dir=tempfile.gettempdir())
         for name, _ in wanted:
-            with (
-                files.open_random(files.join(url, name)) as source,
-                open(os.path.join(temporary, name), "wb") as target,
-            ):
-                shutil.copyfileobj(source, target, 1 << 24)
+            files.copy(files.join(url, name), os.path.join(temporary, name))
         with suppress(OSError):  # somebody else was faster
             os.rename(temporary, folder)
     return folder

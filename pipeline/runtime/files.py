@@ -4,7 +4,9 @@ import glob as local_glob
 import io
 import os
 import re
+import shutil
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, BinaryIO, cast
 
@@ -101,6 +103,24 @@ def put(url: str, data: bytes | pa.Buffer) -> None:
         raise
 
 
+def copy(source: str, target: str) -> None:
+    """Copies a file of any size, here, from a bucket or to one; in a bucket it appears when it is whole."""
+    (from_system, from_path), (to_system, to_path) = resolve(source), resolve(target)
+    if not _is_object_store(to_system):
+        to_system.create_dir(to_path.rsplit("/", 1)[0], recursive=True)
+    with (
+        from_system.open_input_stream(from_path, compression=None) as stream,
+        to_system.open_output_stream(to_path, compression=None) as sink,
+    ):
+        shutil.copyfileobj(stream, sink, 1 << 24)
+
+
+def copy_folder(source: str, target: str) -> None:
+    """Copies all files below a folder, several at a time; where there is no folder, nothing."""
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: copy(join(source, name), join(target, name)), names_below(source)))
+
+
 def _is_object_store(system: fs.FileSystem) -> bool:
     handler: Any = getattr(system, "handler", None)  # fsspec's filesystems name their own protocols
     protocol = getattr(getattr(handler, "fs", None), "protocol", system.type_name)
@@ -127,6 +147,13 @@ def names_in(folder: str) -> list[str]:
     selector = fs.FileSelector(path, recursive=_is_object_store(system), allow_not_found=True)
     below = (entry.path.removeprefix(path).strip("/") for entry in system.get_file_info(selector))
     return sorted({name.split("/")[0] for name in below})
+
+
+def names_below(folder: str) -> list[str]:
+    """The files in a folder and in those inside of it, by their paths from there, sorted."""
+    system, path = resolve(folder)
+    entries = system.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+    return sorted(entry.path.removeprefix(path).strip("/") for entry in entries if entry.type == fs.FileType.File)
 
 
 def remove(url: str) -> None:

@@ -238,7 +238,7 @@ def test_bad_input_is_named(stores, other_windows, undisturbed, tmp_path, tokeni
         ({"train": other_windows, "valid": other_windows, "init": str(undisturbed)}, "different vocabularies"),
         ({"preset": None, "init": str(short)}, "do not fit the 8 positions"),
         ({"direction": "right_to_left", "init": str(undisturbed)}, "reads left_to_right"),
-        ({"output": "gs://bucket/model"}, "a local or mounted folder"),
+        ({"output": "gopher://bucket/model"}, "no filesystem for this URL"),
         ({"batch_size": "0"}, "--batch_size 0: at least 1"),
         ({"micro_batch_size": "0"}, "--micro_batch_size 0: at least 1"),
         ({"deepspeed_config": str(strange)}, f"--deepspeed_config {strange}"),

@@ -3,6 +3,8 @@
 OUTPUT/checkpoints/step-000500/            what DeepSpeed writes, every rank its part
 OUTPUT/checkpoints/step-000500/whole.json  the mark: step, ranks, and where the best model was
 OUTPUT/checkpoints/best-000400/            the best model so far, as save_pretrained writes it
+
+The output may be in a bucket: then all this is written to a folder of the machine and copied, the mark last.
 """
 
 import json
@@ -16,6 +18,7 @@ from dataclasses import asdict, dataclass
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import ResumableError
+from training.loop import mirror
 
 CHECKPOINTS = "checkpoints"
 MARK = "whole.json"
@@ -48,32 +51,53 @@ def newest(output: str) -> Mark | None:
 
 
 def folder_of(output: str, name: str = "") -> str:
-    return os.path.join(output, CHECKPOINTS, name) if name else os.path.join(output, CHECKPOINTS)
+    """Of all checkpoints, or of one, on this machine."""
+    folder = os.path.join(mirror.working_folder(output), CHECKPOINTS)
+    return os.path.join(folder, name) if name else folder
+
+
+def fetch(output: str, mark: Mark | None, best: bool) -> None:
+    """Brings a checkpoint to this machine, if it is not here: for one process a machine. The best model, if wanted."""
+    mirror.start_empty(output)
+    if mark is not None:
+        mirror.fetch(output, f"{CHECKPOINTS}/{name_of(mark.step)}")
+        if best and mark.best_step is not None:
+            mirror.fetch(output, f"{CHECKPOINTS}/{best_name(mark.best_step)}", mirror.LOGS)
+
+
+def upload_parts(output: str, step: int) -> None:
+    """Brings what this machine's ranks wrote of a checkpoint to where it counts: for one process a machine."""
+    if not files.is_local(output):
+        mirror.upload(output, f"{CHECKPOINTS}/{name_of(step)}")
+        files.remove(folder_of(output, name_of(step)))
 
 
 def finish(output: str, mark: Mark) -> None:
-    """Makes a checkpoint count: what it consists of is flushed, then its mark is written."""
-    folder = folder_of(output, name_of(mark.step))
-    for parent, _, names in os.walk(folder):
+    """Makes a checkpoint count: what it consists of is flushed, or uploaded, then its mark is written."""
+    for parent, _, names in os.walk(folder_of(output, name_of(mark.step))):
         for name in names:
             _flush(os.path.join(parent, name))
         _flush(parent)
-    files.put(os.path.join(folder, MARK), json.dumps(asdict(mark)).encode())
+    best = best_name(mark.best_step) if mark.best_step is not None else ""
+    if best and best not in _names(output):
+        mirror.upload(output, f"{CHECKPOINTS}/{best}")
+    mirror.upload(output, mirror.LOGS)
+    files.put(files.join(output, CHECKPOINTS, name_of(mark.step), MARK), json.dumps(asdict(mark)).encode())
 
 
 def keep_only(output: str, mark: Mark | None) -> None:
     """Removes everything but the checkpoint of this mark and the best model that it names."""
     kept = {name_of(mark.step), best_name(mark.best_step) if mark.best_step is not None else ""} if mark else set()
-    for name in _names(output):
-        if name not in kept:
-            discard(output, name)
+    for name in {*_names(output), *_names(mirror.working_folder(output))} - kept:
+        discard(output, name)
 
 
 def discard(output: str, name: str) -> None:
     """Removes one checkpoint, its mark first, so that a half-removed one does not count."""
-    folder = folder_of(output, name)
-    files.remove(os.path.join(folder, MARK))
+    folder = files.join(output, CHECKPOINTS, name)
+    files.remove(files.join(folder, MARK))
     files.remove(folder)
+    files.remove(folder_of(output, name))
 
 
 def as_universal(output: str, mark: Mark) -> str:
@@ -107,31 +131,34 @@ def publish_best(output: str, step: int) -> None:
     names = os.listdir(folder) if os.path.isdir(folder) else []
     for name in sorted(names, key=lambda name: name == CONFIG):
         path = os.path.join(folder, name)
-        os.chmod(path, 0o666 & ~_umask())  # safetensors makes files that nobody else may read
-        _flush(path)
-        os.replace(path, os.path.join(output, name))
-    _flush(output)
-    shutil.rmtree(folder, ignore_errors=True)
+        if files.is_local(output):
+            os.chmod(path, 0o666 & ~_umask())  # safetensors makes files that nobody else may read
+            _flush(path)
+            os.replace(path, os.path.join(output, name))
+        else:
+            files.copy(path, files.join(output, name))
+    if files.is_local(output):
+        _flush(output)
+    discard(output, best_name(step))
 
 
 def is_finished(output: str) -> bool:
-    return os.path.isfile(os.path.join(output, CONFIG))
+    return files.is_file(files.join(output, CONFIG))
 
 
 def start_over(output: str) -> None:
     """Removes a model and its checkpoints, the model's config.json first."""
-    for name in (CONFIG, CHECKPOINTS, "logs"):
-        files.remove(os.path.join(output, name))
+    for name in (CONFIG, CHECKPOINTS, mirror.LOGS):
+        files.remove(files.join(output, name))
 
 
 def _names(output: str) -> list[str]:
-    folder = folder_of(output)
-    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return files.names_in(files.join(output, CHECKPOINTS))
 
 
 def _read_mark(output: str, name: str) -> Mark | None:
-    path = os.path.join(folder_of(output, name), MARK)
-    if not re.fullmatch(r"step-\d+", name) or not os.path.isfile(path):
+    path = files.join(output, CHECKPOINTS, name, MARK)
+    if not re.fullmatch(r"step-\d+", name) or not files.is_file(path):
         return None
     try:
         return Mark(**json.loads(files.read(path)))

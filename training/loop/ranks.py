@@ -14,7 +14,7 @@ from pipeline.runtime.errors import UserError, exit_with
 T = TypeVar("T")
 
 
-RANK, RANKS, LOCAL_RANKS = "RANK", "WORLD_SIZE", "LOCAL_SIZE"
+RANK, RANKS, LOCAL_RANK, LOCAL_RANKS = "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE"
 
 
 class FirstRankError(UserError):
@@ -34,10 +34,19 @@ def is_first() -> bool:
     return rank() == 0
 
 
+def is_first_here() -> bool:
+    """Whether this process is the one that does what is done once on a machine."""
+    return local_rank() == 0
+
+
+def local_rank() -> int:
+    return int(os.environ.get(LOCAL_RANK, 0))
+
+
 def device() -> torch.device:
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    return torch.device("cuda", local_rank())
 
 
 def start() -> None:
@@ -78,6 +87,24 @@ def first_does(work: Callable[[], T]) -> T:
     if isinstance(outcome[0], UserError):
         raise outcome[0] if is_first() else FirstRankError(str(outcome[0]))
     return cast(T, outcome[0])
+
+
+def machines_do(work: Callable[[], T]) -> T:
+    """What the work returns that one process of every machine does while the others wait; one's UserError is all's."""
+    outcome: list[T | UserError | None] = [None]
+    if is_first_here():
+        try:
+            outcome = [work()]
+        except UserError as error:
+            outcome = [error]
+    mine, everybodys = outcome[0], outcome
+    if ranks() > 1:
+        everybodys = [None] * ranks()
+        torch.distributed.all_gather_object(everybodys, mine)
+    for found in everybodys:
+        if isinstance(found, UserError):
+            raise found if is_first() else FirstRankError(str(found))
+    return cast(T, everybodys[0])
 
 
 def wait() -> None:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from transformers import PretrainedConfig, PreTrainedModel
 
-from pipeline.runtime import files
 from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.provenance import code_version
@@ -63,7 +62,7 @@ class RunSettings(RecipeSettings, MachineSettings):
     """What every training has: a seed, an output folder, a recipe, and a machine that it runs on."""
 
     seed: int = setting(0, help="of the first weights and of the data's order (default: 0)", group=MODEL)
-    output: str = setting(help="the model's folder", metavar="DIR", group="output")
+    output: str = setting(help="the model's folder, here or in a bucket (gs://…)", metavar="DIR", group="output")
     resume: str = setting(
         AUTO,
         help="auto: continue from the output's checkpoint if there is one (default); never: start over; must: or fail",
@@ -75,8 +74,6 @@ class RunSettings(RecipeSettings, MachineSettings):
         super().check()
         if not 0 <= self.seed < 2**63:
             raise UserError(f"--seed {self.seed}: between 0 and 2^63 - 1")
-        if not files.is_local(self.output):
-            raise UserError(f"--output {self.output}: checkpoints need a local or mounted folder")
 
 
 R = TypeVar("R", bound=RunSettings)

@@ -18,10 +18,11 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from pipeline.models.model_folder import quiet
+from pipeline.runtime import files
 from pipeline.runtime.errors import ResumableError, UserError, first_line
 from training.data.loader import Loader, Rows, ahead
 from training.data.mixture import Mixture
-from training.loop import checkpoints, ranks
+from training.loop import checkpoints, mirror, ranks
 from training.loop.checkpoints import Mark
 from training.loop.log import RunLog
 from training.loop.recipe import Recipe
@@ -117,6 +118,11 @@ class TrainingPlan:
     patience: int | None = None
 
     @property
+    def folder(self) -> str:
+        """Where it works on this machine: in the output, unless that is in a bucket."""
+        return mirror.working_folder(self.output)
+
+    @property
     def stage(self) -> int:
         return int(self.deepspeed.get("zero_optimization", {}).get("stage", 0))
 
@@ -151,7 +157,7 @@ class Trainer:
         if self.mark:
             self._load(name)
         self.marks = [self.mark] if self.mark else []  # whole checkpoints, until a later one has proved good
-        self.log = RunLog(os.path.join(plan.output, "logs"), self.step)
+        self.log = RunLog(os.path.join(plan.folder, mirror.LOGS), self.step)
         self.pending: list[tuple[int, Tensor, float]] = []  # (step, loss, gradient norm) not looked at yet
         self.look_every = 1 if self.engine.device == torch.device("cpu") else 10  # looking waits for a GPU
 
@@ -174,6 +180,7 @@ class Trainer:
                 if ended:
                     break
         ranks.first_does(self._end)
+        ranks.machines_do(lambda: mirror.start_empty(plan.output))
 
     def _end(self) -> None:
         checkpoints.keep_only(self.plan.output, self.marks[-1])
@@ -318,18 +325,21 @@ class Trainer:
             raise ResumableError(f"{os.path.join(folder, name)}: it cannot be written ({first_line(error)})") from None
         self.log.flush()  # what comes before a checkpoint is not made again
         ranks.wait()
+        ranks.machines_do(lambda: checkpoints.upload_parts(self.plan.output, self.step))
         ranks.first_does(lambda: checkpoints.finish(self.plan.output, mark))
         self.marks.append(mark)
 
     def _checkpoint_name(self, universal: bool) -> str:
-        if self.mark is None:
-            ranks.first_does(lambda: checkpoints.keep_only(self.plan.output, None))
+        """Of the checkpoint to continue from, which is on this machine then; nothing where there is none."""
+        output, mark = self.plan.output, self.mark
+        ranks.first_does(lambda: checkpoints.keep_only(output, mark))
+        ranks.machines_do(lambda: checkpoints.fetch(output, mark, best=ranks.is_first()))
+        if mark is None:
             return ""
-        mark = self.mark
-        ranks.first_does(lambda: checkpoints.keep_only(self.plan.output, mark))
         if not universal:
             return checkpoints.name_of(mark.step)
-        return ranks.first_does(lambda: checkpoints.as_universal(self.plan.output, mark))
+        does = ranks.first_does if files.is_local(output) else ranks.machines_do  # is the disk everybody's?
+        return does(lambda: checkpoints.as_universal(output, mark))
 
     def _load(self, name: str) -> None:
         folder = checkpoints.folder_of(self.plan.output)

@@ -65,3 +65,17 @@ def test_a_url_of_no_filesystem_is_named():
 def test_paths_are_joined_as_urls_and_as_paths():
     assert files.join("gs://bucket/a/", "b", "c") == "gs://bucket/a/b/c"
     assert files.join(str(Path("/")), "b") == "/b"
+
+
+def test_a_folder_is_copied_with_all_that_is_in_it(tmp_path):
+    (tmp_path / "here/in/side").mkdir(parents=True)
+    contents = {"a.bin": b"\0" * 100_000, "in/side/b.gz": b"not compressed, whatever its name", "in/empty": b""}
+    for name, content in contents.items():
+        (tmp_path / "here" / name).write_bytes(content)
+    files.copy_folder(str(tmp_path / "here"), "memory://copies/there")
+    files.copy_folder("memory://copies/there", str(tmp_path / "back"))
+    assert files.names_below("memory://copies/there") == sorted(contents)
+    assert {name: (tmp_path / "back" / name).read_bytes() for name in contents} == contents
+    files.copy_folder(str(tmp_path / "nowhere"), str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+    files.remove("memory://copies")
