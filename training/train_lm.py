@@ -5,8 +5,8 @@
 
 The output is a model's folder: transformers loads it, and vLLM does if it has GPT-2's architecture. It becomes one when
 the training has ended; the model with the best validation perplexity is kept. A killed run continues when the same
-command is given again, also on another number of ranks. `deepspeed --num_accelerators 2` starts two ranks, a
---hostfile those of several machines; `python training/train_lm.py` is one rank.
+command is given again, also on another number of ranks. `deepspeed --num_accelerators 2` starts two ranks;
+torchrun, Slurm's srun or a --hostfile those of several machines; `python training/train_lm.py` is one rank.
 
 With --objective masked it is a bidirectional model that predicts hidden tokens, as BERT: an energy model of the same
 preset can start from it (training/train_energy.py --init).

@@ -57,7 +57,7 @@ def folder_of(output: str, name: str = "") -> str:
 
 
 def fetch(output: str, mark: Mark | None, best: bool) -> None:
-    """Brings a checkpoint to this machine, if it is not here: for one process a machine. The best model, if wanted."""
+    """Brings a checkpoint to this machine, if it is not here: for one process a disk. The best model, if wanted."""
     mirror.start_empty(output)
     if mark is not None:
         mirror.fetch(output, f"{CHECKPOINTS}/{name_of(mark.step)}")
@@ -66,7 +66,7 @@ def fetch(output: str, mark: Mark | None, best: bool) -> None:
 
 
 def upload_parts(output: str, step: int) -> None:
-    """Brings what this machine's ranks wrote of a checkpoint to where it counts: for one process a machine."""
+    """Brings what this machine's ranks wrote of a checkpoint to where it counts: for one process a disk."""
     if not files.is_local(output):
         mirror.upload(output, f"{CHECKPOINTS}/{name_of(step)}")
         files.remove(folder_of(output, name_of(step)))

@@ -8,6 +8,7 @@ copied.
 
 import hashlib
 import os
+import socket
 import tempfile
 
 from pipeline.runtime import files
@@ -20,7 +21,8 @@ def working_folder(output: str) -> str:
     """Where a run with this output writes: there, or, if that is a bucket, in a folder below TMPDIR."""
     if files.is_local(output):
         return output
-    name = hashlib.sha256(f"{os.getuid()} {output}".encode()).hexdigest()[:32]
+    # Its name is this machine's, where several have one disk after all.
+    name = hashlib.sha256(f"{os.getuid()} {socket.gethostname()} {output}".encode()).hexdigest()[:32]
     return os.path.join(tempfile.gettempdir(), f"residual-ebm-run-{name}")
 
 

@@ -180,7 +180,7 @@ class Trainer:
                 if ended:
                     break
         ranks.first_does(self._end)
-        ranks.machines_do(lambda: mirror.start_empty(plan.output))
+        ranks.disks_do(lambda: mirror.start_empty(plan.output))
 
     def _end(self) -> None:
         checkpoints.keep_only(self.plan.output, self.marks[-1])
@@ -325,7 +325,7 @@ class Trainer:
             raise ResumableError(f"{os.path.join(folder, name)}: it cannot be written ({first_line(error)})") from None
         self.log.flush()  # what comes before a checkpoint is not made again
         ranks.wait()
-        ranks.machines_do(lambda: checkpoints.upload_parts(self.plan.output, self.step))
+        ranks.disks_do(lambda: checkpoints.upload_parts(self.plan.output, self.step))
         ranks.first_does(lambda: checkpoints.finish(self.plan.output, mark))
         self.marks.append(mark)
 
@@ -333,12 +333,12 @@ class Trainer:
         """Of the checkpoint to continue from, which is on this machine then; nothing where there is none."""
         output, mark = self.plan.output, self.mark
         ranks.first_does(lambda: checkpoints.keep_only(output, mark))
-        ranks.machines_do(lambda: checkpoints.fetch(output, mark, best=ranks.is_first()))
+        ranks.disks_do(lambda: checkpoints.fetch(output, mark, best=ranks.is_first()))
         if mark is None:
             return ""
         if not universal:
             return checkpoints.name_of(mark.step)
-        does = ranks.first_does if files.is_local(output) else ranks.machines_do  # is the disk everybody's?
+        does = ranks.first_does if files.is_local(output) else ranks.disks_do  # is the disk everybody's?
         return does(lambda: checkpoints.as_universal(output, mark))
 
     def _load(self, name: str) -> None:
