@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from evaluation.joint.scorers import Scorer, is_energy_model, open_scorer, score_rows
 from pipeline.models.language_model import open_language_model
+from pipeline.models.precision import PRECISIONS
 from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError, exit_with
@@ -45,6 +46,9 @@ class ScoreSettings(PartSettings):
     store: str = setting(help="the negatives to be scored", metavar="STORE")
     output: str = setting(help="the store of energies, on any filesystem", metavar="DIR")
     batch_size: int | None = setting(None, help="windows at once (default: 64, on GPUs 512)", metavar="N", least=1)
+    precision: str | None = setting(
+        None, help="of the network (default: that of its weights on GPUs, fp32 on CPUs)", choices=PRECISIONS
+    )
     overwrite: bool = setting(False, help="replace a store that was made with other settings")
 
 
@@ -105,10 +109,12 @@ def score_part(job: "ScoringJob") -> Manifest | None:
 
 
 def writer_of(settings: ScoreSettings, beam: Sequence[str]) -> StoreWriter:
-    """Of the energies, which depend on the model and on the negatives, and on nothing else."""
+    """Of the energies, which depend on the model and on the negatives, and on a precision that is asked for."""
     store = Store(settings.store, kind="negatives")
     result: dict[str, Any] = {"energy": describe_energy(settings.energy, store), "parent": store.manifest.digest}
     result |= {name: store.manifest.settings.get(name) for name in ("corpus", "split", "window", "context_lengths")}
+    if settings.precision is not None:
+        result["precision"] = settings.precision
     return StoreWriter(settings.output, Record.of(SCRIPT, settings, result, beam), kind="energies")
 
 
@@ -126,7 +132,7 @@ class ScoringJob:
     @cached_property
     def scorer(self) -> Scorer:
         window = int(self.negatives.manifest.settings["window"])
-        return open_scorer(self.settings.energy, window, self.settings.batch_size)
+        return open_scorer(self.settings.energy, window, self.settings.batch_size, self.settings.precision)
 
     @property
     def numbers(self) -> range:

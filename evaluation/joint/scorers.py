@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import schemas
-from pipeline.engines.choice import TORCH
+from pipeline.engines.choice import TORCH, EngineOptions
 from pipeline.engines.generator import Generator, open_generator
 from pipeline.engines.sampling import Sampling
 from pipeline.engines.torch_engine import groups, prepared
@@ -39,9 +39,9 @@ class Scorer(Protocol):
 class EnergyScorer:
     """A trained energy model."""
 
-    def __init__(self, folder: EnergyModelFolder, batch_size: int | None = None):
+    def __init__(self, folder: EnergyModelFolder, batch_size: int | None = None, precision: str | None = None):
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.model = folder.load(self.device)
+        self.model = folder.load(self.device, precision)
         self.reader = folder.reader()
         self.batch_size = batch_size or AT_ONCE[self.device]
 
@@ -82,12 +82,12 @@ class EnergyScorer:
                 chosen = completions[some, first : first + at_once]
                 repeats = chosen.shape[1]
                 output = network.transformer(input_ids=contexts[some].to(self.device), use_cache=True)
-                before = output.last_hidden_state[:, 1:].sum(1).repeat_interleave(repeats, dim=0)
+                before = output.last_hidden_state[:, 1:].float().sum(1).repeat_interleave(repeats, dim=0)
                 cache = prepared(output.past_key_values, repeats, length - context_length)
                 after = network.transformer(
                     input_ids=chosen.flatten(0, 1).to(self.device), past_key_values=cache, use_cache=True
-                ).last_hidden_state.sum(1)
-                energies = network.energy((before + after) / length).squeeze(1)
+                ).last_hidden_state
+                energies = network.energy((before + after.float().sum(1)) / length).squeeze(1)
                 found[some, first : first + at_once] = energies.double().cpu().view(-1, repeats)
         return found.numpy()
 
@@ -102,8 +102,9 @@ class EnergyScorer:
 class LikelihoodScorer:
     """A language model as an energy: minus the log-probability of the whole window."""
 
-    def __init__(self, name: str, window: int):
-        self.generator: Generator = open_generator(name, Sampling(), TORCH, window_length=window)
+    def __init__(self, name: str, window: int, precision: str | None = None):
+        options = EngineOptions(precision=precision)
+        self.generator: Generator = open_generator(name, Sampling(), TORCH, window_length=window, options=options)
 
     def energies(self, windows: Sequences, context_length: int) -> Energies:
         ids, lengths = windows.ids.reshape(-1, windows.ids.shape[-1]), windows.lengths.ravel()
@@ -116,11 +117,14 @@ def is_energy_model(name: str) -> bool:
     return isinstance(open_model_folder(name).config, EnergyConfig)
 
 
-def open_scorer(name: str, window: int, batch_size: int | None = None) -> Scorer:
-    """An energy model, or a language model whose energy is minus the log-probability."""
-    return (
-        EnergyScorer(open_energy_model(name), batch_size) if is_energy_model(name) else LikelihoodScorer(name, window)
-    )
+def open_scorer(name: str, window: int, batch_size: int | None = None, precision: str | None = None) -> Scorer:
+    """An energy model, or a language model whose energy is minus the log-probability.
+
+    Without a precision: its own on GPUs, where that is mostly 16 bits, and fp32 on CPUs.
+    """
+    if is_energy_model(name):
+        return EnergyScorer(open_energy_model(name), batch_size, precision)
+    return LikelihoodScorer(name, window, precision)
 
 
 def score_rows(rows: pa.Table, scorer: Scorer) -> pa.Table:

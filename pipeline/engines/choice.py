@@ -12,7 +12,7 @@ ENGINE_HELP = "vllm, or torch: any model (default: vllm where it is installed)"
 class EngineOptions:
     """How an engine uses a device. What is sampled from is what is scored: both in one precision, which is recorded."""
 
-    dtype: str | None = None  # None: float32 on CPUs, elsewhere that of the weights
+    precision: str | None = None  # None: fp32 on CPUs, elsewhere that of the weights
     gpu_memory: float = 0.9  # of a GPU, for weights and caches
     sequences: int | None = None  # at once; None: as many as are worth having
     tensor_parallel: int = 1  # GPUs that share one model

@@ -136,7 +136,10 @@ def open_generator(
     window_length: int,
     options: EngineOptions = USUAL,
 ) -> Generator:
-    """A generator for windows of so many tokens, from a model's folder or a hub name; on vLLM where there is one."""
+    """A generator for windows of so many tokens, from a model's folder or a hub name; on vLLM where there is one.
+
+    It computes in the precision that is asked for, else in the model's own on GPUs and fp32 on CPUs.
+    """
     engine = engine or default_engine()
     if engine not in ENGINES:
         raise UserError(f"--engine {engine}: not an engine, there are {', '.join(ENGINES)}")
@@ -159,4 +162,4 @@ def _engine(
         return VllmEngine(model, window_length, nucleus=sampling.rule == NUCLEUS, options=options)
     from pipeline.engines.torch_engine import TorchEngine
 
-    return TorchEngine(model, dtype=options.dtype)
+    return TorchEngine(model, precision=options.precision)

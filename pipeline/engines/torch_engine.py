@@ -29,13 +29,11 @@ MOST_ROWS = {"cpu": 64, "cuda": 1024}  # sequences at once; on CPU larger arrays
 class TorchEngine:
     """A language model's weights in this process; prompts and completions are in the model's own order."""
 
-    def __init__(self, model: LanguageModelFolder, memory: int = MEMORY, dtype: str | None = None):
+    def __init__(self, model: LanguageModelFolder, memory: int = MEMORY, precision: str | None = None):
         self.model = model
         self.memory = memory
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.network = model.load(self.device)
-        if dtype is not None:
-            self.network = self.network.to(getattr(torch, dtype))
+        self.network = model.load(self.device, precision)
 
     def close(self) -> None:
         """Nothing to give back: the weights go with the object."""

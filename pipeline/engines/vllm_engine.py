@@ -19,6 +19,7 @@ from pipeline.engines.choice import USUAL, EngineOptions
 from pipeline.engines.environment import prepare_environment
 from pipeline.engines.sampling import NUCLEUS, TOP_K, Completions, Sampling
 from pipeline.models.language_model import LanguageModelFolder
+from pipeline.models.precision import DTYPES, FP32
 from pipeline.runtime.errors import UserError, first_line
 
 Tokens = NDArray[np.int32]
@@ -215,10 +216,13 @@ class VllmEngine:
             cleanup_dist_env_and_memory()  # or no other engine could start in this process
             raise UserError(f"{self.model.name}: vLLM cannot load it ({error}): use --engine torch") from error
 
+    def _dtype(self, usual: str) -> torch.dtype:
+        return DTYPES[self.options.precision or usual]
+
     def _gpu_settings(self) -> dict[str, Any]:
         """In the weights' own precision: vLLM's would be 16 bits, and log-probabilities those of another model."""
         return {
-            "dtype": self.options.dtype or self.model.dtype,
+            "dtype": self._dtype(self.model.precision),
             "gpu_memory_utilization": self.options.gpu_memory,
             "max_num_seqs": self.options.sequences or SEQUENCES,
             "tensor_parallel_size": self.options.tensor_parallel,
@@ -246,7 +250,7 @@ class VllmEngine:
         sequence = blocks * CPU_BLOCK * token
         sequences = self.options.sequences or max(1, min(SEQUENCES, psutil.virtual_memory().available // 4 // sequence))
         return {
-            "dtype": self.options.dtype or "float32",
+            "dtype": self._dtype(FP32),
             "enforce_eager": True,
             "enable_chunked_prefill": False,  # with it, seeded requests crash on CPU
             "block_size": CPU_BLOCK,

@@ -56,7 +56,7 @@ class MiningJob:
         """How engines use a device, which all those of this run share."""
         given = self.settings
         engines = len({(store.generator, store.sampling.rule == NUCLEUS) for store in self.stores})
-        return EngineOptions(given.dtype, given.gpu_memory / engines, given.sequences, given.tensor_parallel)
+        return EngineOptions(given.precision, given.gpu_memory / engines, given.sequences, given.tensor_parallel)
 
     def tokens_of_a_window(self, parent: Manifest, unit: "Unit") -> int:
         """What the model reads and writes at most for one window of a unit: context, true completion, samples."""

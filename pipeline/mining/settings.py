@@ -107,10 +107,10 @@ class MiningSettings(PartSettings):
         help="what a fleet's generating workers have, such as type:nvidia-l4;count:1;install-nvidia-driver",
         group=ENGINE,
     )
-    dtype: str | None = setting(
+    precision: str | None = setting(
         None,
-        choices=("float32", "bfloat16", "float16"),
-        help="precision of the generators, whose probabilities are recorded (default: float32 on CPUs, on GPUs "
+        choices=("fp32", "bf16", "fp16"),
+        help="precision of the generators, whose probabilities are recorded (default: fp32 on CPUs, on GPUs "
         "the weights' own)",
         group=ENGINE,
     )
@@ -143,7 +143,7 @@ class MiningSettings(PartSettings):
 
     def result(self) -> dict[str, Any]:
         """What is as usual is not said: stores that were made before it could be chosen stay the same."""
-        unusual = {"positives": SCORED, "dtype": None}
+        unusual = {"positives": SCORED, "precision": None}
         changed = {name: getattr(self, name) for name, usual in unusual.items() if getattr(self, name) != usual}
         return super().result() | changed
 

@@ -41,9 +41,9 @@ class LanguageModelFolder(ModelFolder):
                 return id
         return load_tokenizer(self.folder).eos_token_id
 
-    def load(self, device: str = "cpu") -> PreTrainedModel:
+    def load(self, device: str = "cpu", precision: str | None = None) -> PreTrainedModel:
         """The network, ready to be used."""
-        return self.load_as(AutoModelForCausalLM, device)
+        return self.load_as(AutoModelForCausalLM, device, precision)
 
     def check_runs_elsewhere(self) -> None:
         """Refuses what no other engine than this project's own knows."""

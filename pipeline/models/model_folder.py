@@ -16,12 +16,13 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from pipeline.models.precision import BF16, FP16, FP32, hardware_of, loading_dtype
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import load_tokenizer
 
 WEIGHTS = (".safetensors", ".bin")
-DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+STORED = {"F32": FP32, "BF16": BF16, "F16": FP16}
 Network = TypeVar("Network", bound=PreTrainedModel)
 
 
@@ -65,18 +66,18 @@ class ModelFolder:
         return total
 
     @cached_property
-    def dtype(self) -> str:
-        """The precision of most of the weights: float32, bfloat16 or float16."""
+    def precision(self) -> str:
+        """That of most of the weights."""
         sizes: dict[str, int] = {}
         for path in self._weight_files():
             if not path.endswith(".safetensors"):
-                return "float32"
+                return FP32
             with _reading(path), safe_open(path, framework="pt") as file:
                 for name in list(file.keys()):
                     own = file.get_slice(name)
-                    kind = DTYPES.get(own.get_dtype(), "float32")
+                    kind = STORED.get(own.get_dtype(), FP32)
                     sizes[kind] = sizes.get(kind, 0) + math.prod(own.get_shape())
-        return max(sizes, key=lambda kind: sizes[kind], default="float32")
+        return max(sizes, key=lambda kind: sizes[kind], default=FP32)
 
     def check_weights(self) -> None:
         """Refuses weights that are not numbers: everything made from them would be noise."""
@@ -85,10 +86,10 @@ class ModelFolder:
                 if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
                     raise UserError(f"{path}: {tensor_name} has values that are not finite numbers: train it again")
 
-    def load_as(self, kind: type[Network], device: str) -> Network:
+    def load_as(self, kind: type[Network], device: str, precision: str | None = None) -> Network:
         """The network, ready to be used: fp32 on CPU, its own precision elsewhere. `kind` has `from_pretrained`."""
         self.check_weights()
-        dtype = torch.float32 if device == "cpu" else "auto"
+        dtype = loading_dtype(precision, getattr(self.config, "dtype", None), hardware_of(device))
         try:
             with quiet():
                 model = kind.from_pretrained(self.folder, dtype=dtype)

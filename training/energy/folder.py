@@ -21,9 +21,9 @@ class EnergyModelFolder(ModelFolder):
 
     config: EnergyConfig
 
-    def load(self, device: str = "cpu") -> EnergyModel:
+    def load(self, device: str = "cpu", precision: str | None = None) -> EnergyModel:
         """The network, ready to be used."""
-        return self.load_as(EnergyModel, device)
+        return self.load_as(EnergyModel, device, precision)
 
     @property
     def own_tokenizer(self) -> str | None:

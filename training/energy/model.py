@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel, initialization
 
@@ -97,6 +98,19 @@ class EnergyModel(PreTrainedModel):
         return self.network(input_ids, attention_mask).float()
 
 
+class Head(nn.Linear):
+    """From states to energies, in fp32 also where the network has 16 bits.
+
+    An energy of 10 would otherwise be known to 0.03 in bf16, and a perplexity is exp of a mean of energies.
+    """
+
+    def __init__(self, width: int):
+        super().__init__(width, 1)
+
+    def forward(self, states: Tensor) -> Tensor:
+        return F.linear(states.float(), self.weight.float(), self.bias.float())
+
+
 class BagOfTokens(nn.Module):
     def __init__(self, config: EnergyConfig):
         super().__init__()
@@ -106,7 +120,7 @@ class BagOfTokens(nn.Module):
         return self.energies
 
     def forward(self, ids: Tensor, mask: Tensor | None) -> Tensor:
-        energies = self.energies(ids).squeeze(2)
+        energies = self.energies(ids).squeeze(2).float()
         return energies.sum(1) if mask is None else (energies * mask).sum(1)
 
 
@@ -116,7 +130,7 @@ class BidirectionalLSTM(nn.Module):
         sizes = config.network
         self.embeddings = nn.Embedding(config.vocab_size, sizes["embedding"])
         self.lstm = nn.LSTM(sizes["embedding"], sizes["hidden"], sizes["layers"], bidirectional=True, batch_first=True)
-        self.energy = nn.Linear(2 * sizes["hidden"], 1)
+        self.energy = Head(2 * sizes["hidden"])
 
     def get_input_embeddings(self) -> nn.Module:
         return self.embeddings
@@ -139,7 +153,7 @@ class TransformerEnergy(nn.Module):
         super().__init__()
         self.start_id = config.start_id
         self.transformer = without_pooler(config_of(config.network))
-        self.energy = nn.Linear(self.transformer.config.hidden_size, 1)
+        self.energy = Head(self.transformer.config.hidden_size)
         if not is_causal(self.transformer.config):
             remove_causal_mask(self.transformer)
 
@@ -178,8 +192,8 @@ NETWORKS: dict[str, type[BagOfTokens | BidirectionalLSTM | TransformerEnergy]] =
 
 def mean_over_positions(states: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
-        return states.mean(1)
-    weights = mask.unsqueeze(2).to(states.dtype)
+        return states.float().mean(1)
+    weights = mask.unsqueeze(2).float()
     return (states * weights).sum(1) / weights.sum(1)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers import BertConfig
 
+from pipeline.models.precision import FP16
 from pipeline.runtime.errors import UserError
 from training.energy.model import BILSTM, BIT, LINEAR, UNIT, EnergyConfig
 from training.language.presets import POSITIONS, gpt2
@@ -99,7 +100,8 @@ def mask_id(tokenizer: dict[str, Any]) -> int:
 
 def row(lr: float, rows: int, gpus: int, fp16: bool, warmup: int, steps: int, norm: float, schedule: str) -> Recipe:
     """A line of the paper's tables: a batch is the rows on a GPU times the GPUs, on however many."""
-    return Recipe(lr, rows * gpus, warmup, steps, norm, schedule, rows_at_once=rows, mixed_precision=fp16)
+    precision = FP16 if fp16 else None
+    return Recipe(lr, rows * gpus, warmup, steps, norm, schedule, rows_at_once=rows, mixed_precision=precision)
 
 
 # For the two simple models the paper prints no number of steps: those of the others.

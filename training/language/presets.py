@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from transformers import GPT2Config, PretrainedConfig
 
 from pipeline.models.conv_lm import ConvConfig
+from pipeline.models.precision import BF16
 from pipeline.models.residual_lm import RalmConfig
 from pipeline.runtime.errors import UserError
 from training.language.dropout import without_dropout
@@ -18,13 +19,18 @@ from training.loop.recipe import Recipe
 
 POSITIONS = 256
 
-BASE = Recipe(max_lr=1e-4, batch_size=32 * 64, warmup_steps=2_000, max_steps=180_000, max_grad_norm=10)
-BASE_24L = Recipe(max_lr=3e-4, batch_size=50 * 64, warmup_steps=2_000, max_steps=90_000, max_grad_norm=0.25)
-BALM_24L = Recipe(max_lr=3e-4, batch_size=28 * 64, warmup_steps=2_000, max_steps=90_000, max_grad_norm=0.25)
-RALM = Recipe(max_lr=1e-4, batch_size=64 * 64, warmup_steps=2_000, max_steps=180_000, max_grad_norm=10)
-RALM_24L = Recipe(max_lr=1.5e-4, batch_size=28 * 64, warmup_steps=1_000, max_steps=90_000, max_grad_norm=0.25)
-TINY = Recipe(max_lr=2e-3, batch_size=32, warmup_steps=100, max_steps=1_000, max_grad_norm=1)
-NANO = Recipe(max_lr=5e-3, batch_size=256, warmup_steps=100, max_steps=2_000, max_grad_norm=1)
+
+def row(lr: float, batch: int, warmup: int, steps: int, norm: float) -> Recipe:
+    return Recipe(lr, batch, warmup_steps=warmup, max_steps=steps, max_grad_norm=norm, mixed_precision=BF16)
+
+
+BASE = row(1e-4, 32 * 64, warmup=2_000, steps=180_000, norm=10)
+BASE_24L = row(3e-4, 50 * 64, warmup=2_000, steps=90_000, norm=0.25)
+BALM_24L = row(3e-4, 28 * 64, warmup=2_000, steps=90_000, norm=0.25)
+RALM = row(1e-4, 64 * 64, warmup=2_000, steps=180_000, norm=10)
+RALM_24L = row(1.5e-4, 28 * 64, warmup=1_000, steps=90_000, norm=0.25)
+TINY = row(2e-3, 32, warmup=100, steps=1_000, norm=1)
+NANO = row(5e-3, 256, warmup=100, steps=2_000, norm=1)
 
 # A vocabulary and a number of positions to a configuration; for RALM, its base model's configuration too.
 Build = Callable[[int, int, PretrainedConfig | None], PretrainedConfig]

@@ -23,7 +23,7 @@ class Recipe:
     max_grad_norm: float
     schedule: str = COSINE
     rows_at_once: int | None = None  # on a GPU, where memory allows; what is learned does not depend on it
-    mixed_precision: bool = False  # on GPUs
+    mixed_precision: str | None = None  # on GPUs, where they can: bf16 or fp16, with fp32 weights beside
 
     def learning_rate(self, step: int) -> float:
         """Of step 0, 1, …: linear warm-up to `max_lr`, then down to zero at `max_steps`, or as 1/sqrt(step)."""

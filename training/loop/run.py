@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from transformers import PretrainedConfig, PreTrainedModel
 
+from pipeline.models.precision import BF16, PRECISIONS, hardware_of, training_precision
 from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.provenance import code_version
@@ -19,7 +20,7 @@ from pipeline.stores.manifest import Manifest, Record, read_record, write_record
 from pipeline.stores.writer import OutputFolder
 from training.loop import checkpoints, ranks
 from training.loop.recipe import Recipe, RecipeSettings
-from training.loop.trainer import PRECISIONS, NotFinite, Task, Trainer, TrainingPlan, read_deepspeed_config
+from training.loop.trainer import NotFinite, Task, Trainer, TrainingPlan, read_deepspeed_config, stage_of
 
 ZERO_1 = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "zero", "stage1.json")
 AUTO, NEVER, MUST = "auto", "never", "must"
@@ -91,20 +92,21 @@ def make_plan(settings: RunSettings, recipe: Recipe, rows_at_once: int) -> Train
     if recipe.batch_size % ranks.ranks():
         raise UserError(f"--batch_size {recipe.batch_size}: {ranks.ranks()} ranks cannot share it evenly")
     every = settings.validate_every or min(1000, max(1, recipe.max_steps // 10))
-    mixed = recipe.mixed_precision and ranks.device().type != "cpu"
+    deepspeed = read_deepspeed_config(settings.deepspeed_config or ZERO_1)
+    hardware = hardware_of(ranks.device())
     plan = TrainingPlan(
         output=settings.output,
         recipe=recipe,
         seed=settings.seed,
-        precision=settings.precision or ("fp16" if mixed else "fp32"),
+        precision=training_precision(settings.precision, recipe.mixed_precision, hardware, stage_of(deepspeed)),
         micro_batch_size=settings.micro_batch_size or max(1, rows_at_once),
         validate_every=every,
         save_every=settings.save_every or every,
         valid_rows=settings.valid_windows,
-        deepspeed=read_deepspeed_config(settings.deepspeed_config or ZERO_1),
+        deepspeed=deepspeed,
         patience=settings.patience,
     )
-    if plan.precision == "bf16" and plan.stage == 0:
+    if plan.precision == BF16 and plan.stage == 0:
         raise UserError("--precision bf16: DeepSpeed's ZeRO stage 0 keeps no fp32 weights beside them: take stage 1")
     return plan
 

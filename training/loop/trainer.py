@@ -18,6 +18,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from pipeline.models.model_folder import quiet
+from pipeline.models.precision import BF16, FP16
 from pipeline.runtime import files
 from pipeline.runtime.errors import ResumableError, UserError, first_line
 from training.data.loader import Loader, Rows, ahead
@@ -29,7 +30,6 @@ from training.loop.recipe import Recipe
 
 Places = NDArray[np.int64]
 
-PRECISIONS = ("fp32", "bf16", "fp16")
 FLAGS_OF = {  # what a DeepSpeed configuration leaves to our flags
     "train_batch_size": "--batch_size",
     "train_micro_batch_size_per_gpu": "--micro_batch_size",
@@ -124,7 +124,7 @@ class TrainingPlan:
 
     @property
     def stage(self) -> int:
-        return int(self.deepspeed.get("zero_optimization", {}).get("stage", 0))
+        return stage_of(self.deepspeed)
 
 
 class NotFinite(Exception):
@@ -137,6 +137,8 @@ class Trainer:
     def __init__(self, task: Task, plan: TrainingPlan):
         import deepspeed
 
+        if torch.cuda.is_available():
+            torch.set_float32_matmul_precision("high")  # TF32, for what is not in 16 bits
         self.task, self.plan = task, plan
         self.mark = ranks.first_does(lambda: checkpoints.newest(plan.output))
         universal = self.mark is not None and self.mark.ranks != ranks.ranks() and plan.stage > 0
@@ -146,7 +148,7 @@ class Trainer:
         self.engine, *_ = deepspeed.initialize(
             model=task.model,
             model_parameters=[parameter for parameter in task.model.parameters() if parameter.requires_grad],
-            config=engine_config(plan, self.micro, ranks.ranks(), universal),
+            config=engine_config(plan, self.micro, ranks.ranks(), universal, ranks.device().type),
             lr_scheduler=lambda optimizer: LambdaLR(
                 optimizer, lambda step: plan.recipe.learning_rate(step) / plan.recipe.max_lr
             ),
@@ -228,7 +230,7 @@ class Trainer:
         values = [float(value) / ranks.ranks() for value in together]
         for step, value, norm in zip(steps, values, norms, strict=True):
             # A gradient that overflows in fp16 is DeepSpeed's business: it skips the step and scales down.
-            if not math.isfinite(value) or (self.plan.precision != "fp16" and not math.isfinite(float(norm))):
+            if not math.isfinite(value) or (self.plan.precision != FP16 and not math.isfinite(float(norm))):
                 what = f"the gradient's norm is {norm}" if math.isfinite(value) else f"the loss is {value}"
                 self.log.flush()
                 raise NotFinite(self._obituary(step, what))
@@ -352,6 +354,7 @@ class Trainer:
             ) from None
         if loaded is None or self.engine.global_steps != self.step:
             raise UserError(f"{os.path.join(folder, name)}: not the checkpoint of step {self.step}: remove it")
+        own_steps(self.engine.basic_optimizer)
 
     def _on_device(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: tensor.to(self.engine.device, non_blocking=True) for name, tensor in batch.items()}
@@ -383,17 +386,44 @@ def read_deepspeed_config(path: str) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in FLAGS_OF}
 
 
-def engine_config(plan: TrainingPlan, micro: int, count: int, universal: bool) -> dict[str, Any]:
+def stage_of(deepspeed: dict[str, Any]) -> int:
+    """The ZeRO stage of a DeepSpeed configuration."""
+    return int(deepspeed.get("zero_optimization", {}).get("stage", 0))
+
+
+def engine_config(plan: TrainingPlan, micro: int, count: int, universal: bool, device: str) -> dict[str, Any]:
     """The whole configuration that DeepSpeed gets: the user's file and what our flags say."""
     return plan.deepspeed | {
         "train_batch_size": plan.recipe.batch_size,
         "train_micro_batch_size_per_gpu": micro,
         "gradient_accumulation_steps": plan.recipe.batch_size // count // micro,
         "gradient_clipping": plan.recipe.max_grad_norm,
-        # torch's own Adam: nothing to compile, and its fused form is as fast as any.
-        "optimizer": {"type": "Adam", "params": {"lr": plan.recipe.max_lr, "torch_adam": True, "adam_w_mode": False}},
-        "bf16": {"enabled": plan.precision == "bf16"},
-        "fp16": {"enabled": plan.precision == "fp16"},
+        "optimizer": {"type": "Adam", "params": {"lr": plan.recipe.max_lr} | adam_options(plan.deepspeed, device)},
+        "bf16": {"enabled": plan.precision == BF16},
+        "fp16": {"enabled": plan.precision == FP16},
         "checkpoint": {"load_universal": universal},
         "steps_per_print": 2**62,
     }
+
+
+def adam_options(deepspeed: dict[str, Any], device: str) -> dict[str, Any]:
+    """torch's own Adam: nothing to compile; fused into one kernel where the weights that it changes are on a GPU.
+
+    DeepSpeed hands on what it does not know to torch.optim.Adam.
+    """
+    offloaded = deepspeed.get("zero_optimization", {}).get("offload_optimizer", {}).get("device", "none") != "none"
+    fused = {"fused": True} if device == "cuda" and not offloaded else {}
+    return {"torch_adam": True, "adam_w_mode": False} | fused
+
+
+def own_steps(optimizer: torch.optim.Optimizer) -> None:
+    """Gives all weights a count of steps of their own, beside them if Adam is fused, which looks for it there.
+
+    DeepSpeed leaves that of a checkpoint of another number of ranks where it was saved, one for several weights.
+    """
+    for group in optimizer.param_groups:
+        for weights in group["params"]:
+            if torch.is_tensor(step := optimizer.state[weights].get("step")):
+                optimizer.state[weights]["step"] = step.clone().to(
+                    weights.device if group.get("fused") else step.device
+                )

@@ -68,3 +68,7 @@ def test_recipes_are_those_of_the_papers_appendix():
 def test_an_unknown_preset_lists_those_there_are():
     with pytest.raises(UserError, match=r"--preset transf-tall: there are transf-small, .*transf-tiny"):
         find_preset("transf-tall")
+
+
+def test_language_models_are_trained_in_16_bits_where_a_gpu_has_them():
+    assert {preset.recipe.mixed_precision for preset in PRESETS.values()} == {"bf16"}

@@ -15,11 +15,20 @@ from tests.helpers.trainings import losses
 from training import train_lm
 from training.data.mixture import Mixture
 from training.language.task import LanguageModelling
-from training.loop import checkpoints, ranks
-from training.loop.trainer import NotFinite, Trainer, TrainingPlan, largest_divisor, read_deepspeed_config
+from training.loop import checkpoints, ranks, trainer
+from training.loop.trainer import (
+    NotFinite,
+    Trainer,
+    TrainingPlan,
+    adam_options,
+    largest_divisor,
+    own_steps,
+    read_deepspeed_config,
+)
 from training.train_lm import LanguageModelSettings, Sources
 
 STEPS = {"max_steps": 6, "validate_every": 3, "save_every": 2, "batch_size": 8, "micro_batch_size": 8}
+STEPS |= {"deepspeed_config": str(ROOT / "training/zero/stage0.json")}
 
 
 @dataclass
@@ -48,13 +57,14 @@ class Witness(LanguageModelling):
         super().save(folder, state, notes)
 
 
-def prepare(stores: Stores, output: Path, spoiled: int | None = None, **changes: int) -> tuple[Witness, TrainingPlan]:
+def prepare(
+    stores: Stores, output: Path, spoiled: int | None = None, **changes: int | str
+) -> tuple[Witness, TrainingPlan]:
     settings = LanguageModelSettings(
         preset="transf-nano",
         train=stores.train.path,
         valid=stores.valid.path,
         output=str(output),
-        deepspeed_config=str(ROOT / "training/zero/stage0.json"),
         **STEPS | changes,
     )
     ranks.start()
@@ -103,9 +113,9 @@ def test_a_loss_that_is_no_number_leaves_the_last_good_checkpoint_and_the_next_r
     assert checkpoints.newest(plan.output).step == 2
     assert not checkpoints.is_finished(plan.output)
     again, plan = prepare(stores, tmp_path / "broken")
-    trainer = Trainer(again, plan)
-    assert trainer.step == 2
-    trainer.train()
+    continued = Trainer(again, plan)
+    assert continued.step == 2
+    continued.train()
     assert losses(tmp_path / "broken") == pytest.approx(losses(tmp_path / "whole"), abs=1e-6)
 
 
@@ -130,15 +140,54 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(stores, tmp_path):
 def test_validation_measures_the_rows_of_every_store_alike(stores, tmp_path):
     task, plan = prepare(stores, tmp_path, valid_windows=60)
     task.valid = Mixture([stores.train, stores.valid])
-    trainer = Trainer(task, plan)
-    with trainer._bar() as bar:
-        found = task.measure(trainer._valid_sums(bar))
+    validating = Trainer(task, plan)
+    with validating._bar() as bar:
+        found = task.measure(validating._valid_sums(bar))
     rows = pa.concat_tables([store.take(range(30), ["tokens"]) for store in (stores.train, stores.valid)])
     windows = torch.tensor(rows["tokens"].to_pylist())
     starts = torch.full((60, 1), task.encoder.eos_token_id)
     with torch.no_grad():
         logits = task.model(torch.cat([starts, windows[:, :-1]], 1)).logits
     assert found["loss"] == pytest.approx(float(F.cross_entropy(logits.flatten(0, 1), windows.flatten())), abs=1e-5)
+
+
+def test_fused_adam_learns_the_same_and_continues(stores, tmp_path, monkeypatch):
+    """On this CPU, which has one too, through DeepSpeed's ZeRO 1: by default GPUs alone get it."""
+    one = {"deepspeed_config": str(ROOT / "training/zero/stage1.json")}
+    plain, plan = prepare(stores, tmp_path / "plain", **one)
+    Trainer(plain, plan).train()
+    monkeypatch.setattr(trainer, "adam_options", lambda deepspeed, device: adam_options(deepspeed, "cuda"))
+    broken, plan = prepare(stores, tmp_path / "fused", spoiled=4, **one)
+    with pytest.raises(NotFinite):
+        Trainer(broken, plan).train()
+    again, plan = prepare(stores, tmp_path / "fused", **one)
+    continued = Trainer(again, plan)
+    assert continued.step == 2
+    assert continued.engine.basic_optimizer.param_groups[0]["fused"]
+    continued.train()
+    assert losses(tmp_path / "fused") == pytest.approx(losses(tmp_path / "plain"), abs=1e-5)
+
+
+def test_adam_is_fused_where_the_weights_that_it_changes_are_on_a_gpu():
+    offloaded = read_deepspeed_config(str(ROOT / "training/zero/stage2-offload.json"))
+    assert adam_options({}, "cuda")["fused"]
+    assert "fused" not in adam_options({}, "cpu")
+    assert "fused" not in adam_options(offloaded, "cuda")
+
+
+@pytest.mark.parametrize("fused", [True, None])
+def test_weights_count_their_own_steps_where_adam_looks_for_them(fused):
+    """A device that only says where it is stands for a GPU."""
+    weights = [torch.nn.Parameter(torch.zeros(2, device="meta")) for _ in range(2)]
+    optimizer = torch.optim.Adam(weights)
+    optimizer.param_groups[0]["fused"] = fused
+    step = torch.tensor(7.0)
+    for each in weights:
+        optimizer.state[each]["step"] = step
+    own_steps(optimizer)
+    found = [optimizer.state[each]["step"] for each in weights]
+    assert found[0] is not found[1]
+    assert {each.device.type for each in found} == {"meta" if fused else "cpu"}
 
 
 def test_a_micro_batch_divides_a_ranks_share():
