@@ -33,6 +33,8 @@ DEAREST = [
     "tests/evaluation/test_perplexity_bounds.py",
     "tests/training/test_train_lm.py",
     "tests/training/test_train_energy.py",
+    "tests/training/test_launchers.py",
+    "tests/training/loop/test_mirror.py",
     "tests/pipeline/test_verify_store.py",
     "tests/evaluation/test_score.py",
     "tests/evaluation/test_detect.py",
