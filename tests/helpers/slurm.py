@@ -14,7 +14,7 @@ from tests.helpers.commands import free_port
 from tests.helpers.processes import started
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "munged")
-MUNGE = Path("/run/munge/munge.socket.2")
+MUNGE = Path("/run/munge")  # the folder of the socket through which Slurm's programs know each other
 
 
 def why_not() -> str | None:
@@ -57,11 +57,11 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
     )
     environment = os.environ | {"SLURM_CONF": str(configuration)}
     with ExitStack() as running:
-        if not MUNGE.exists():
-            subprocess.run(["install", "-d", "-o", "munge", "-g", "munge", "-m", "755", str(MUNGE.parent)], check=True)
-            command = ["runuser", "-u", "munge", "--", "munged", "--foreground"]
+        if not is_trusted():
+            subprocess.run(["install", "-d", "-o", "munge", "-g", "munge", "-m", "755", str(MUNGE)], check=True)
+            command = ["runuser", "-u", "munge", "--", "munged", "--foreground", "--force"]
             running.enter_context(started(command, cold=True, stderr=subprocess.DEVNULL))
-            await_(MUNGE.exists)
+            await_(is_trusted)
         for program in ("slurmctld", "slurmd"):
             command = [program, "-D", "-f", str(configuration)]
             running.enter_context(started(command, cold=True, env=environment, stderr=subprocess.DEVNULL))
@@ -70,6 +70,10 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
             yield environment
         finally:
             subprocess.run(["scancel", "--user=root", "--signal=KILL"], env=environment, capture_output=True)
+
+
+def is_trusted() -> bool:
+    return subprocess.run(["munge", "--no-input"], capture_output=True).returncode == 0
 
 
 def said(command: list[str], environment: dict[str, str]) -> str:
