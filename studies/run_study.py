@@ -38,13 +38,9 @@ ALWAYS = ["--nolock", "--rerun-incomplete", "--rerun-triggers", "mtime", "--quie
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudySettings(Settings):
-    """Which study is run, and where its results go."""
+class VariableSettings(Settings):
+    """What a study's variables and values stand for."""
 
-    study: str = setting(metavar="FILE", help="what is made from what: a file, or demo, mini, paper")
-    output: str = setting(metavar="DIR", help="where stores, models and results go")
-    dry_run: bool = setting(False, help="print the commands, in order, and start none")
-    cores: int = setting(1, metavar="N", help="jobs at the same time (default: 1)", least=1)
     set: tuple[str, ...] = setting((), metavar="NAME=VALUE", help="what ${NAME} in the study stands for")
 
     def check(self) -> None:
@@ -55,6 +51,16 @@ class StudySettings(Settings):
     @property
     def variables(self) -> dict[str, str]:
         return dict(pair.split("=", 1) for pair in self.set)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySettings(VariableSettings):
+    """Which study is run, and where its results go."""
+
+    study: str = setting(metavar="FILE", help="what is made from what: a file, or demo, mini, paper")
+    output: str = setting(metavar="DIR", help="where stores, models and results go")
+    dry_run: bool = setting(False, help="print the commands, in order, and start none")
+    cores: int = setting(1, metavar="N", help="jobs at the same time (default: 1)", least=1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

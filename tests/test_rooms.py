@@ -35,6 +35,7 @@ ORDER = [
     ["evaluation.human"],
     ["evaluation"],
     ["studies.orchestration"],
+    ["studies.costs"],
     ["studies"],
 ]
 RANKS = {room: rank for rank, row in enumerate(ORDER) for room in row}

@@ -20,6 +20,19 @@ CHUNK_BYTES = 128 << 20  # of a shard's samples: what a worker holds at once
 MOST_SAMPLES = 1000  # of one request
 
 
+def rows_of_window(settings: MiningSettings, lengths: Sequence[int]) -> int:
+    """A row for each context length, or one of a length that is drawn."""
+    return len(lengths) if settings.every_context_length else 1
+
+
+def samples_of_row(settings: MiningSettings, lengths: Sequence[int], windows: int, window: int) -> int:
+    """How many samples a row holds, of a shard of so many windows of so many tokens."""
+    if settings.samples_per_row is not None:
+        return min(settings.samples_per_row, settings.negatives)
+    sample_bytes = windows * rows_of_window(settings, lengths) * 4 * (window - min(lengths))
+    return max(1, min(settings.negatives, MOST_SAMPLES, CHUNK_BYTES // max(1, sample_bytes)))
+
+
 @dataclass(frozen=True)
 class StoreJob:
     """One store to be made: a generator, a sampling rule, and a place."""
@@ -44,12 +57,8 @@ class MiningJob:
 
     def chunk_size(self, parent: Manifest) -> int:
         """How many samples a row holds: one request's; fewer than all of them where a shard would grow too large."""
-        negatives = self.settings.negatives
-        if self.settings.samples_per_row is not None:
-            return min(self.settings.samples_per_row, negatives)
-        rows = max(shard.rows for shard in parent.shards) * self.rows_per_window
-        longest = int(parent.settings["window"]) - min(self.context_lengths)
-        return max(1, min(negatives, MOST_SAMPLES, CHUNK_BYTES // max(1, rows * 4 * longest)))
+        rows = max(shard.rows for shard in parent.shards)
+        return samples_of_row(self.settings, self.context_lengths, rows, int(parent.settings["window"]))
 
     @property
     def options(self) -> EngineOptions:
@@ -86,7 +95,7 @@ class MiningJob:
 
     @property
     def rows_per_window(self) -> int:
-        return len(self.context_lengths) if self.settings.every_context_length else 1
+        return rows_of_window(self.settings, self.context_lengths)
 
     def units(self, parent: Manifest) -> list["Unit"]:
         """The shards to be made: one for each shard of windows and chunk of samples."""

@@ -49,6 +49,12 @@ def read_template(path: str, schema: dict[str, Any], variables: dict[str, str]) 
     return dict(written)
 
 
+def variables_in(path: str) -> set[str]:
+    """The names that a study, or one that it extends, has ${…} around."""
+    content, _ = read_with_bases(path, {}, (path,))
+    return set(UNKNOWN.findall(yaml.safe_dump(content, allow_unicode=True, width=10**6)))
+
+
 def read_with_bases(path: str, variables: dict[str, str], above: tuple[str, ...] = ()) -> tuple[Any, yaml.Node | None]:
     """A file's content, over that of the files that it extends."""
     content, root = parse_yaml(path, variables, all_known=not above)  # what a base asks for may be left out above it
