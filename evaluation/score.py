@@ -5,9 +5,9 @@
 
 Everything after it is arithmetic on stores. --energy may also be a language model: the energy is then minus the whole
 window's log-probability. Finished shards are not made again, and a killed run continues when the same command is given
-again. Every further option is Beam's: --runner DataflowRunner uses a fleet. Without any, the shards are made here, one
-after another; --devices 8 uses eight GPUs of this machine, and --part 3/64, in as many processes as one likes, any
-cluster.
+again. Every further option is Beam's: --runner DataflowRunner uses a fleet, with --accelerator one of GPUs. Without any,
+the shards are made here, one after another; --devices 8 uses eight GPUs of this machine, and --part 3/64, in as many
+processes as one likes, any cluster.
 """
 
 import sys
@@ -20,15 +20,16 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from evaluation.joint.scorers import Scorer, is_energy_model, open_scorer, score_rows
+from pipeline.engines.choice import accelerator_setting
 from pipeline.models.language_model import open_language_model
 from pipeline.models.precision import PRECISIONS
 from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
-from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.errors import ResumableError, UserError, exit_with
 from pipeline.runtime.parts import PartSettings, lacking, run_parts, visible_gpus
 from pipeline.runtime.settings import read_known_settings, setting
 from pipeline.runtime.summary import print_summary
-from pipeline.stores.manifest import Manifest, Record, read_manifest
+from pipeline.stores.manifest import MANIFEST, Manifest, Record, read_manifest
 from pipeline.stores.reader import Store
 from pipeline.stores.shards import TOKENIZER_FOLDER, Shard
 from pipeline.stores.writer import StoreWriter
@@ -49,6 +50,7 @@ class ScoreSettings(PartSettings):
     precision: str | None = setting(
         None, help="of the network (default: that of its weights on GPUs, fp32 on CPUs)", choices=PRECISIONS
     )
+    accelerator: str | None = accelerator_setting("scoring")
     overwrite: bool = setting(False, help="replace a store that was made with other settings")
 
 
@@ -56,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings, beam = read_known_settings(ScoreSettings, sys.argv[1:] if arguments is None else arguments, __doc__)
     made = score(settings, beam)
     if made is None:
-        print(f"{settings.output}: part {settings.part} is there, others are not yet")
+        whose = f"part {settings.part} is there, others are not yet" if settings.part else "the runner writes the store"
+        print(f"{settings.output}: {whose}")
     else:
         describe(settings.output, made)
     return 0
@@ -65,8 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def score(settings: ScoreSettings, beam: Sequence[str] = ()) -> Manifest | None:
     """The store of energies, made if it is not there: here, or through Beam if there are options of Beam's.
 
-    None if this was a part, and others are at work still.
+    None if this was a part and others are at work still, or if a runner was only asked to do it, some time.
     """
+    if settings.accelerator and not beam:
+        raise UserError(f"--accelerator {settings.accelerator}: a fleet's: say which with --runner")
     if beam:
         from pipeline.runtime.beam import beam_options
 
@@ -88,7 +93,17 @@ def score(settings: ScoreSettings, beam: Sequence[str] = ()) -> Manifest | None:
                 run_on_beam(job, beam)
             else:
                 finish(make_here(job), job)
-    return read_manifest(settings.output)
+    if files.is_file(files.join(settings.output, MANIFEST)):
+        return read_manifest(settings.output)
+    if is_handed_over(beam):
+        return None
+    raise ResumableError(f"{settings.output}: it was not finished")
+
+
+def is_handed_over(beam: Sequence[str]) -> bool:
+    from pipeline.runtime import beam as beam_runner
+
+    return beam_runner.is_handed_over(beam_runner.beam_options(beam))
 
 
 def score_part(job: "ScoringJob") -> Manifest | None:
@@ -203,7 +218,7 @@ def run_on_beam(job: ScoringJob, options: Sequence[str]) -> None:
             pipeline
             | "Shards" >> beam.Create(job.numbers)
             | "Spread shards" >> beam.Reshuffle()
-            | "Score" >> beam.Map(make_shard, job)
+            | "Score" >> beam_runner.on_accelerator(beam.Map(make_shard, job), job.settings.accelerator)
             | "All shards" >> beam.combiners.ToList()
             | "Finish" >> beam.Map(finish, job)
         )

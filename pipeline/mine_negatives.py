@@ -217,11 +217,10 @@ def run_graph(job: "MiningJob", transform: "MakeWindows | None", rest: Sequence[
     from pipeline.runtime.beam import beam_options, is_local, run
 
     options = beam_options(rest)
-    hints = {"accelerator": job.settings.accelerator} if job.settings.accelerator else {}
 
     def build(pipeline: beam.Pipeline) -> object:
         windows = transform or beam.Create([job.settings.windows])
-        return pipeline | "Windows" >> windows | "Negatives" >> MineNegatives(job, hints)
+        return pipeline | "Windows" >> windows | "Negatives" >> MineNegatives(job)
 
     with shown(job, is_local(options)):
         return run(build, options)
@@ -269,13 +268,9 @@ def report(stores: "Sequence[StoreJob]", settings: MiningSettings, beam: Sequenc
 
 
 def is_handed_over(beam: Sequence[str]) -> bool:
-    """Whether a runner was only asked to do it, some time: a template, or a job that is not waited for."""
-    from pipeline.runtime.beam import beam_options, is_not_waited_for, is_template
+    from pipeline.runtime import beam as beam_runner
 
-    options = beam_options(beam)
-    if is_not_waited_for(options):
-        print("the runner goes on by itself, and writes the stores")
-    return is_template(options) or is_not_waited_for(options)
+    return beam_runner.is_handed_over(beam_runner.beam_options(beam))
 
 
 def describe(output: str, manifest: Manifest) -> None:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
+
+from pipeline.runtime.settings import setting
 
 VLLM, TORCH = "vllm", "torch"
 ENGINES = (VLLM, TORCH)
@@ -19,6 +22,17 @@ class EngineOptions:
 
 
 USUAL = EngineOptions()
+
+
+def accelerator_setting(who: str, group: str = "") -> Any:
+    """The flag for what a fleet gives to the workers that run a network, and to no others."""
+    return setting(
+        None,
+        metavar="TYPE",
+        help=f"what a fleet's {who} workers have, such as "
+        "type:nvidia-l4;count:1;machine_type:g2-standard-8;install-nvidia-driver:5xx",
+        group=group,
+    )
 
 
 def default_engine() -> str:

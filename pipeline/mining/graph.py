@@ -17,6 +17,7 @@ from pipeline.mining.finishing import Tally, finish, tally, total
 from pipeline.mining.job import MiningJob, Unit
 from pipeline.mining.making import MadeShard, ShardMaker
 from pipeline.mining.rows import Counts
+from pipeline.runtime.beam import on_accelerator
 from pipeline.runtime.lock import renewing
 from pipeline.stores.manifest import Manifest, read_manifest
 
@@ -24,9 +25,9 @@ from pipeline.stores.manifest import Manifest, read_manifest
 class MineNegatives(beam.PTransform):
     """A windows store, once it is there, to one store of negatives for every generator and sampling rule."""
 
-    def __init__(self, job: MiningJob, hints: dict[str, str] | None = None):
+    def __init__(self, job: MiningJob):
         super().__init__()
-        self.job, self.hints = job, hints or {}
+        self.job = job
 
     def expand(self, ready: beam.PCollection) -> beam.PCollection:
         """`ready` has one element, whatever it is, when the windows are there."""
@@ -37,7 +38,7 @@ class MineNegatives(beam.PTransform):
             parent
             | "Shards" >> beam.FlatMap(job.units)
             | "Spread shards" >> beam.Reshuffle()
-            | "Generate" >> (generate.with_resource_hints(**self.hints) if self.hints else generate)
+            | "Generate" >> on_accelerator(generate, job.settings.accelerator)
             | "All are made" >> beam.Reshuffle()
             | "Read them again" >> beam.Map(tally, job, AsSingleton(parent))
             | "Sum up" >> beam.CombinePerKey(Tallies())

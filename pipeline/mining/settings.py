@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.engines.choice import ENGINE_HELP, ENGINES, default_engine
+from pipeline.engines.choice import ENGINE_HELP, ENGINES, accelerator_setting, default_engine
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.parts import PartSettings
 from pipeline.runtime.settings import setting
@@ -101,12 +101,7 @@ class MiningSettings(PartSettings):
         group=WHAT,
     )
     engine: str = setting(default_engine(), choices=ENGINES, help=ENGINE_HELP, group=ENGINE, result=True)
-    accelerator: str | None = setting(
-        None,
-        metavar="TYPE",
-        help="what a fleet's generating workers have, such as type:nvidia-l4;count:1;install-nvidia-driver",
-        group=ENGINE,
-    )
+    accelerator: str | None = accelerator_setting("generating", ENGINE)
     precision: str | None = setting(
         None,
         choices=("fp32", "bf16", "fp16"),

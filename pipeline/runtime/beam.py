@@ -93,6 +93,11 @@ def local_runner(options: PipelineOptions) -> FnApiRunner:
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(worker))
 
 
+def on_accelerator(step: beam.PTransform, accelerator: str | None) -> beam.PTransform:
+    """A step that asks its fleet for an accelerator, which the others of its graph then do without."""
+    return step.with_resource_hints(accelerator=accelerator) if accelerator else step
+
+
 def run(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -> dict[str, int]:
     """Builds the graph and runs it to its end; a UserError raised by a worker comes out as itself.
 
@@ -130,12 +135,19 @@ def is_not_waited_for(options: PipelineOptions) -> bool:
     return bool(options.view_as(StandardOptions).no_wait_until_finish) and not is_local(options)
 
 
+def is_handed_over(options: PipelineOptions) -> bool:
+    """Whether a runner was only asked to do it, some time: by a template, or as a job that is not waited for."""
+    return is_template(options) or is_not_waited_for(options)
+
+
 def say_job(result: Any, options: PipelineOptions) -> None:
     """What was submitted: the job's id and where it can be watched."""
     cloud = options.view_as(GoogleCloudOptions)
     if is_template(options):
         print(f"template {cloud.template_location}: written; nothing was run, and no store was made", flush=True)
         return
+    if is_not_waited_for(options):
+        print("the runner goes on by itself, and writes the stores", flush=True)
     if getattr(result, "has_job", False):
         place = f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{result.job_id()}"
         print(f"job {result.job_id()}: {place}?project={cloud.project}", flush=True)

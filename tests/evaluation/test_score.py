@@ -17,6 +17,15 @@ from pipeline.verify_store import verify
 from tests.evaluation.conftest import TINY
 from tests.helpers.commands import command, shard_bytes
 from tests.helpers.processes import storm, timed
+from tests.pipeline.test_dataflow import (
+    ACCELERATOR,
+    MACHINES,
+    PLACE,
+    check_hints,
+    environments_of,
+    places_in,
+    read_pipeline,
+)
 from tests.training.conftest import mined
 from tests.training.energy.test_inputs import by_hand
 from tests.training.energy.test_model import model_of
@@ -124,6 +133,25 @@ def test_a_killed_run_continues_and_workers_change_no_byte(negatives, energy_mod
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "whole").rglob("*.parquet")}
     score_job.main([*given, "--output", str(tmp_path / "whole")])
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "whole").rglob("*.parquet")} == before
+
+
+def test_a_fleet_scores_on_accelerators_and_does_all_else_without(negatives, energy_models, tmp_path, capsys):
+    """The job as Dataflow would get it."""
+    given = [
+        "--energy",
+        energy_models["bit-nano"],
+        "--store",
+        negatives.valid.path,
+        "--output",
+        str(tmp_path / "store"),
+    ]
+    with pytest.raises(UserError, match=r"--accelerator type:nvidia-l4.*: a fleet's: say which with --runner"):
+        score_job.main([*given, f"--accelerator={ACCELERATOR}"])
+    assert score_job.main([*given, *PLACE, *MACHINES, *places_in(tmp_path)]) == 0
+    assert "handed over to the runner" in capsys.readouterr().out
+    environments = environments_of(read_pipeline(tmp_path / "staging/pipeline.pb"))
+    assert {"Score", "Finish"} <= environments.keys()
+    check_hints(environments, "Score")
 
 
 def test_bad_input_is_named_and_leaves_nothing(negatives, stores, energy_models, tmp_path):

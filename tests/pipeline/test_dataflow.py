@@ -22,12 +22,12 @@ from pipeline.runtime.errors import UserError
 from tests.helpers.commands import free_port, run, serving
 from tests.helpers.mining import save_generator
 
-ACCELERATOR = "type:nvidia-l4;count:1;install-nvidia-driver:5xx"
+ACCELERATOR = "type:nvidia-l4;count:1;machine_type:g2-standard-8;install-nvidia-driver:5xx"
 IMAGE = "registry.example/mining:0.1.0"
 PLACE = ["--runner=DataflowRunner", "--project=project", "--region=us-central1", "--job_name=mine", "--no_auth"]
 MACHINES = [
     f"--accelerator={ACCELERATOR}",
-    "--machine_type=g2-standard-8",
+    "--machine_type=n2-standard-4",
     f"--sdk_container_image={IMAGE}",
     "--sdk_location=container",
     "--experiments=use_runner_v2,no_use_multiple_sdk_containers",
@@ -48,33 +48,48 @@ def read_pipeline(path: Path) -> beam_runner_api_pb2.Pipeline:
     return pipeline
 
 
-def check_graph(pipeline: beam_runner_api_pb2.Pipeline) -> None:
-    """Every stage is there, each in the image, and only the generating one asks for an accelerator."""
+def environments_of(pipeline: beam_runner_api_pb2.Pipeline) -> dict[str, beam_runner_api_pb2.Environment]:
+    """Of every step: where it runs, and what it asks for."""
     parts = pipeline.components
-    environments = {
+    return {
         transform.unique_name.removeprefix("Negatives/"): parts.environments[transform.environment_id]
         for transform in parts.transforms.values()
         if transform.environment_id and not transform.subtransforms
     }
-    assert {"Look at the windows", "Shards", "Generate", "Read them again", "Finish"} <= environments.keys()
+
+
+def check_hints(environments: dict[str, beam_runner_api_pb2.Environment], step: str) -> None:
+    """Only the step that runs a network asks for an accelerator, and for a machine that has one."""
     hint = "beam:resources:accelerator:v1"
     hinted = {name for name, environment in environments.items() if hint in environment.resource_hints}
-    assert hinted == {"Generate"}
-    assert environments["Generate"].resource_hints[hint] == ACCELERATOR.encode()
+    assert hinted == {step}
+    assert environments[step].resource_hints[hint] == ACCELERATOR.encode()
     assert all(IMAGE.encode() in environment.payload for environment in environments.values())
 
 
-def test_the_job_that_dataflow_would_get_is_whole(job, tmp_path, capsys):
+def check_graph(pipeline: beam_runner_api_pb2.Pipeline) -> None:
+    """Every stage is there, each in the image, and only the generating one asks for an accelerator."""
+    environments = environments_of(pipeline)
+    assert {"Look at the windows", "Shards", "Generate", "Read them again", "Finish"} <= environments.keys()
+    check_hints(environments, "Generate")
+
+
+def places_in(folder: Path) -> list[str]:
+    """Where a job goes that is written down instead of being submitted."""
     for name in ("staging", "temp"):
-        (tmp_path / name).mkdir()
-    places = [f"--template_location={tmp_path}/job.json", f"--temp_location={tmp_path}/temp"]
-    places += [f"--staging_location={tmp_path}/staging", "--dataflow_endpoint=http://localhost:1"]
+        (folder / name).mkdir()
+    places = [f"--template_location={folder}/job.json", f"--temp_location={folder}/temp"]
+    return [*places, f"--staging_location={folder}/staging", "--dataflow_endpoint=http://localhost:1"]
+
+
+def test_the_job_that_dataflow_would_get_is_whole(job, tmp_path, capsys):
+    places = places_in(tmp_path)
     assert mine_negatives.main([*job, *places, f"--output={tmp_path}/store"]) == 0
     assert f"template {tmp_path}/job.json: written; nothing was run" in capsys.readouterr().out
     check_graph(read_pipeline(tmp_path / "staging/pipeline.pb"))
     template = json.loads((tmp_path / "job.json").read_text())
     pool = template["environment"]["workerPools"][0]
-    assert pool["machineType"] == "g2-standard-8"
+    assert pool["machineType"] == "n2-standard-4"  # of the steps that ask for no accelerator
     assert "no_use_multiple_sdk_containers" in template["environment"]["experiments"]
     assert {image["containerImage"] for image in pool["sdkHarnessContainerImages"]} == {IMAGE}
 
@@ -148,4 +163,4 @@ def test_a_job_is_submitted_with_its_graph_in_the_bucket(job, tmp_path, monkeypa
     ((path, body),) = [(path, body) for path, body in Service.jobs if path.endswith("/jobs") or "/jobs?" in path]
     assert "/projects/project/locations/us-central1/jobs" in path
     assert body["name"] == "mine"
-    assert body["environment"]["workerPools"][0]["machineType"] == "g2-standard-8"
+    assert body["environment"]["workerPools"][0]["machineType"] == "n2-standard-4"
