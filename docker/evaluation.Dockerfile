@@ -1,4 +1,4 @@
-# Scoring and tables: python evaluation/<job>.py.
+# Scoring and tables: python evaluation/<job>.py, and on Dataflow the SDK container of evaluation/score.py.
 FROM python:3.11-slim
 
 WORKDIR /opt/residual-ebm
@@ -10,7 +10,15 @@ COPY training training
 COPY evaluation evaluation
 COPY studies studies
 ENV PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1
-RUN python requirements/install.py --system --editable --accelerator gpu --extras evaluation,windows
+RUN python requirements/install.py --system --editable --accelerator gpu --extras evaluation,windows,dataflow
 
-ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
-ENTRYPOINT ["python"]
+COPY --from=apache/beam_python3.11_sdk:2.77.0 /opt/apache/beam /opt/apache/beam
+
+# Somebody who is not root, and a home that any other user can write caches to: docker run --user $(id -u):$(id -g).
+RUN useradd --uid 1000 --create-home ebm && chmod 1777 /home/ebm
+ENV HOME=/home/ebm USER=ebm
+
+# Dataflow puts the driver there.
+ENV LD_LIBRARY_PATH=/usr/local/nvidia/lib64 NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+# Started by Dataflow it is root, as that mounts folders of root's for the worker to write to.
+ENTRYPOINT ["/opt/apache/beam/boot"]

@@ -16,4 +16,9 @@ RUN python requirements/install.py --system --accelerator cpu --extras mining-cp
 
 COPY --from=apache/beam_python3.11_sdk:2.77.0 /opt/apache/beam /opt/apache/beam
 
+# Somebody who is not root, and a home that any other user can write caches to: docker run --user $(id -u):$(id -g).
+RUN useradd --uid 1000 --create-home ebm && chmod 1777 /home/ebm
+ENV HOME=/home/ebm USER=ebm
+
+# Started by Dataflow it is root, as that mounts folders of root's for the worker to write to.
 ENTRYPOINT ["/opt/apache/beam/boot"]

@@ -5,9 +5,9 @@
 
 Everything after it is arithmetic on stores. --energy may also be a language model: the energy is then minus the whole
 window's log-probability. Finished shards are not made again, and a killed run continues when the same command is given
-again. Every further option is Beam's: --runner DataflowRunner uses a fleet, with --accelerator one of GPUs. Without any,
-the shards are made here, one after another; --devices 8 uses eight GPUs of this machine, and --part 3/64, in as many
-processes as one likes, any cluster.
+again. Every further option is Beam's: --runner DataflowRunner uses a fleet, with --accelerator one of GPUs. Without
+any, the shards are made here, one after another; --devices 8 uses eight GPUs of this machine, and --part 3/64, in as
+many processes as one likes, any cluster.
 """
 
 import sys

@@ -24,7 +24,7 @@ from studies.costs.texts import Texts
 from studies.orchestration.study import SECTIONS, Study, study_file
 from studies.orchestration.template import variables_in
 from studies.run_study import VariableSettings
-from training.loop.trainer import PRECISIONS
+from pipeline.models.precision import PRECISIONS
 
 TIMES = {"days": DAY, "hours": 3600.0, "minutes": 60.0}
 SIZES = {"TB": 1e12, "GB": 1e9, "MB": 1e6}
