@@ -133,7 +133,7 @@ def at_hand(path: str) -> str:
 def study_file(name: str) -> str:
     """A file, or the name of a study that comes with the project: `demo`."""
     known = os.path.join(ROOT, "studies", f"{name}.yaml")
-    return known if os.path.exists(known) and not os.path.exists(name) else at_hand(name)
+    return known if os.path.exists(known) and not os.path.isfile(name) else at_hand(name)
 
 
 @dataclass(frozen=True)

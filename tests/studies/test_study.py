@@ -12,7 +12,7 @@ import yaml
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.settings import Settings, read_settings
 from studies import run_study
-from studies.orchestration.study import SECTIONS, Study
+from studies.orchestration.study import SECTIONS, Study, study_file
 from tests.helpers.commands import ROOT, command, run
 from tests.helpers.processes import await_sign, kill_family, run_group, started
 
@@ -187,3 +187,9 @@ def test_a_flag_with_several_values_is_given_several_times(tmp_path):
         "python pipeline/make_windows.py --input a.txt --input b.txt --split train --deduplicate "
         "--output out/windows/both"
     )
+
+
+def test_a_study_is_found_by_its_name_also_beside_a_folder_of_that_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").mkdir()  # where its results go
+    assert study_file("demo") == str(ROOT / "studies/demo.yaml")
