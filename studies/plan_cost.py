@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.models.precision import PRECISIONS
 from pipeline.runtime.errors import exit_with
 from pipeline.runtime.settings import read_settings, setting
 from studies.costs.hardware import ACCELERATORS, DAY, FP32, Machine
@@ -24,7 +25,6 @@ from studies.costs.texts import Texts
 from studies.orchestration.study import SECTIONS, Study, study_file
 from studies.orchestration.template import variables_in
 from studies.run_study import VariableSettings
-from pipeline.models.precision import PRECISIONS
 
 TIMES = {"days": DAY, "hours": 3600.0, "minutes": 60.0}
 SIZES = {"TB": 1e12, "GB": 1e9, "MB": 1e6}
