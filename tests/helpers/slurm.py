@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.helpers.commands import free_port
 from tests.helpers.processes import started
 
-PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "munged")
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "munged")
 MUNGE = Path("/run/munge")  # the folder of the socket through which Slurm's programs know each other
 
 
@@ -55,7 +55,12 @@ NodeName={name} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
     )
-    environment = os.environ | {"SLURM_CONF": str(configuration)}
+    # Snakemake's job steps forget most of Slurm's variables, also of where an unusual configuration is.
+    (folder / "bin").mkdir()
+    (folder / "bin/srun").write_text(f'#!/bin/sh\nSLURM_CONF={configuration} exec {shutil.which("srun")} "$@"\n')
+    (folder / "bin/srun").chmod(0o755)
+    path = f"{folder}/bin:{os.environ['PATH']}"
+    environment = os.environ | {"SLURM_CONF": str(configuration), "PATH": path}
     with ExitStack() as running:
         if not is_trusted():
             subprocess.run(["install", "-d", "-o", "munge", "-g", "munge", "-m", "755", str(MUNGE)], check=True)

@@ -81,13 +81,14 @@ def test_slurm_runs_a_study_to_its_end_and_a_job_that_fails_is_named(tmp_path):
     bad = {"bad": {"input": str(tmp_path / "nothing-*.txt"), "corpus": "none", "split": "train"}}
     study = saved(tmp_path, windows=WINDOWS | bad, negatives={"mined": mined(generator, parts=2)})
     words = ["--study", study, "--output", str(tmp_path / "out"), "--executor", "slurm", "--jobs", "2", "--keep-going"]
+    words += ["--slurm-init-seconds-before-status-checks", "2", "--seconds-between-status-checks", "2"]
     given = command("studies/run_study.py", *words)
     with slurm.cluster(tmp_path / "slurm") as environment:
         environment |= {"RESIDUAL_EBM_PROGRESS": "0", "PYTHONPATH": os.getcwd()}
         failed = subprocess.run(given, env=environment, capture_output=True, text=True, cwd=tmp_path)
         assert failed.returncode == 2, failed.stderr
         assert "windows/bad did not end well" in failed.stderr
-        assert "no file matches" in failed.stderr
+        assert "error: --tokenizer: name one" in failed.stderr  # the last words of the job
         assert (tmp_path / "out/negatives/mined/manifest.json").exists(), failed.stderr
         saved(tmp_path, negatives={"mined": mined(generator, parts=2)})
         ended = subprocess.run(given, env=environment, capture_output=True, text=True, cwd=tmp_path)
