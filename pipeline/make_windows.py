@@ -27,6 +27,7 @@ from pipeline.stores.writer import REJECTS, WORK, StoreWriter
 from pipeline.text.builtin_corpora import ALPHABET
 from pipeline.text.documents import Source, UnusableDocument, find_sources, read_documents
 from pipeline.text.inputs import changed_input, input_names, refuse_own_output
+from pipeline.text.stretches import undivided
 from pipeline.text.tokenizer import TextEncoder, character_tokenizer, chunks, load_tokenizer, train_tokenizer
 from pipeline.windows.job import WindowsJob
 from pipeline.windows.settings import WindowsSettings
@@ -80,6 +81,8 @@ def making(settings: WindowsSettings, beam: Sequence[str] = ()) -> Iterator["Mak
         damaged = None if settings.overwrite else writer.there(overwrite=False)
         with writer.making():
             encoder = encoder or train(settings, sources, writer.work)
+            for line in undivided(sources, encoder.cuts_exactly):
+                print(line)
             yield transform_of(settings, writer, sources, encoder, damaged)
 
 

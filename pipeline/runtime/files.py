@@ -62,10 +62,24 @@ def is_file(url: str) -> bool:
     return bool(info(url).type == fs.FileType.File)
 
 
-def open_stream(url: str) -> BinaryIO:
-    """Opens a file for reading from front to back; .gz and .zst are decompressed."""
+def open_stream(url: str, start: int = 0) -> BinaryIO:
+    """Opens a file for reading from front to back, or from a byte on; .gz and .zst are decompressed."""
     system, path = resolve(url)
-    return cast(BinaryIO, io.BufferedReader(system.open_input_stream(path, compression="detect"), 1 << 20))
+    if not start:
+        return cast(BinaryIO, io.BufferedReader(system.open_input_stream(path, compression="detect"), 1 << 20))
+    if is_compressed(url):
+        raise ValueError(f"{url}: compressed, so it has no places")
+    file = system.open_input_file(path)
+    file.seek(start)
+    return cast(BinaryIO, io.BufferedReader(file, 1 << 23))  # on an object store each filling is a request
+
+
+def is_compressed(url: str) -> bool:
+    """Whether `open_stream` decompresses it."""
+    try:
+        return bool(pa.Codec.detect(url))
+    except (TypeError, ValueError):  # of a name that says nothing
+        return False
 
 
 def open_random(url: str) -> pa.NativeFile:

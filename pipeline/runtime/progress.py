@@ -16,7 +16,7 @@ SECONDS = 0.5
 LINE_SECONDS = 60.0
 
 
-def note(work: str, what: str, worker: int, amount: int) -> None:
+def note(work: str, what: str, worker: int | str, amount: int) -> None:
     """Leaves word of how much a worker has done; on local filesystems only, where looking is cheap."""
     if files.is_local(work):
         folder = os.path.join(files.resolve(work)[1], NOTES, what)

@@ -44,7 +44,11 @@ class UnusableDocument(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """One input file, and how to read it: a path or URL, `builtin:…`, or a data set's file, `hf:NAME:CONFIG#2/5`."""
+    """One input file, and how to read it: a path or URL, `builtin:…`, or a data set's file, `hf:NAME:CONFIG#2/5`.
+
+    Of a large file it can be a stretch: the documents that begin in its bytes from `start` to `end`, which together
+    with those of its other stretches are the documents of the file.
+    """
 
     url: str
     format: str
@@ -53,6 +57,12 @@ class Source:
     encoding: str = "utf-8"
     bytes: int | None = None
     modified: int | None = None
+    start: int = 0
+    end: int | None = None
+
+    def has(self, place: int) -> bool:
+        """Whether what begins there is of this stretch."""
+        return self.start <= place and (self.end is None or place < self.end)
 
 
 def read_documents(source: Source) -> Iterator[Iterable[str]]:
@@ -102,11 +112,26 @@ def _badly_encoded(source: Source, offset: int) -> UnusableDocument:
 
 
 def _read_jsonl(source: Source) -> Iterator[Iterable[str]]:
-    position = 0
-    with files.open_stream(source.url) as stream:
+    for position, line in lines_from(source):
+        if not source.has(position):
+            return
+        if not line.isspace():
+            yield _json_text(line, source, position)
+
+
+def lines_from(source: Source) -> Iterator[tuple[int, bytes]]:
+    """Lines and their positions, from the first that begins in a stretch to the end of the file."""
+    position = max(0, source.start - 1)
+    with files.open_stream(source.url, position) as stream:
+        ended = position == source.start
+        while not ended:  # a line that began before: without holding it, nor going on where nothing else can begin
+            rest = stream.readline(READ_BYTES)
+            position += len(rest)
+            ended = rest.endswith(b"\n")
+            if not rest or not (ended or source.has(position)):
+                return
         for line in stream:
-            if not line.isspace():
-                yield _json_text(line, source, position)
+            yield position, line
             position += len(line)
 
 
@@ -151,11 +176,20 @@ def _read_parquet(source: Source) -> Iterator[Iterable[str]]:
         if source.text_field not in file.schema_arrow.names:
             there = ", ".join(file.schema_arrow.names)
             raise UserError(f"{source.url}: no column {source.text_field!r}, there are {there}: see --text_field")
-        row = 0
-        for batch in file.iter_batches(batch_size=256, columns=[source.text_field]):
-            for value in batch.column(0).cast(pa.large_binary()):
-                yield _row_text(value.as_py() or b"", row)
-                row += 1
+        for group, row in _row_groups(file, source):
+            for batch in file.iter_batches(batch_size=256, columns=[source.text_field], row_groups=[group]):
+                for value in batch.column(0).cast(pa.large_binary()):
+                    yield _row_text(value.as_py() or b"", row)
+                    row += 1
+
+
+def _row_groups(file: pq.ParquetFile, source: Source) -> Iterator[tuple[int, int]]:
+    """The row groups of a stretch, each with the number of its first row, as if all rows had the same bytes."""
+    row, rows = 0, max(1, file.metadata.num_rows)
+    for group in range(file.num_row_groups):
+        if source.has(row * (source.bytes or 0) // rows):
+            yield group, row
+        row += file.metadata.row_group(group).num_rows
 
 
 def _row_text(data: bytes, row: int) -> Iterator[str]:
@@ -166,41 +200,52 @@ def _row_text(data: bytes, row: int) -> Iterator[str]:
 
 
 def _read_wikitext(source: Source) -> Iterator[Iterable[str]]:
-    with files.open_stream(source.url) as stream:
-        yield from (_joined(article, source) for article in _articles(_positions(stream)))
+    yield from (_joined(article, source) for article in _articles(lines_from(source), source))
 
 
-def _positions(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    position = 0
-    for line in lines:
-        yield position, line
-        position += len(line)
+def _articles(lines: Iterable[tuple[int, bytes]], source: Source) -> Iterator[list[tuple[int, bytes]]]:
+    """Lines grouped into articles, which begin with a title, the first one with what comes before it.
 
-
-def _articles(lines: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Lines grouped into articles: a title with a blank line, or nothing, on either side begins one."""
+    An article belongs to the stretch in which the blank line before its title begins. Before the title that a later
+    stretch begins with, there is one in the first.
+    """
     article: list[tuple[int, bytes]] = []
-    before, titles = True, 0
-    pending: tuple[int, bytes] | None = None  # a title, if the next line is blank
-    for numbered in lines:
-        blank = not numbered[1].strip()
-        if pending is not None:
-            if blank:
-                if titles:
+    titles = source.start > 0
+    taken = not titles
+    for position, line, gap in with_titles(lines, taken):
+        if gap is not None:
+            if titles:
+                if article:
                     yield article
-                    article = []
-                titles += 1
-            article.append(pending)
-            pending = None
-        if before and TITLE.match(_without_mark(numbered[1].decode(errors="replace")).rstrip("\r\n")):
-            pending = numbered
-        else:
-            article.append(numbered)
-        before = blank
-    if pending is not None:
-        article.append(pending)
+                article, taken = [], source.has(gap)
+            titles = True
+        if taken:
+            article.append((position, line))
+        elif not source.has(position):
+            return
     if article:
         yield article
+
+
+def with_titles(lines: Iterable[tuple[int, bytes]], from_start: bool) -> Iterator[tuple[int, bytes, int | None]]:
+    """Each line, and if it is an article's title, where the blank line before it begins.
+
+    A title has a blank line, or the file's start, before it, and a blank line after it.
+    """
+    gap: int | None = 0 if from_start else None
+    pending: tuple[int, bytes, int] | None = None  # a title, if the next line is blank
+    for position, line in lines:
+        blank = not line.strip()
+        if pending is not None:
+            yield *pending[:2], pending[2] if blank else None
+            pending = None
+        if gap is not None and TITLE.match(_without_mark(line.decode(errors="replace")).rstrip("\r\n")):
+            pending = position, line, gap
+        else:
+            yield position, line, None
+        gap = position if blank else None
+    if pending is not None:
+        yield *pending[:2], None
 
 
 def _without_mark(text: str) -> str:
@@ -234,7 +279,7 @@ def _read_dataset_wikitext(source: Source) -> Iterator[Iterable[str]]:
     """A data set whose rows are the lines of a WikiText file: the same articles as from the file."""
     lines = (str(row.get(source.text_field) or "").encode() for row in _dataset_file(source))
     whole = (line if line.endswith(b"\n") else line + b"\n" for line in lines)
-    yield from (_joined(article, source) for article in _articles(enumerate(whole)))
+    yield from (_joined(article, source) for article in _articles(enumerate(whole), source))
 
 
 def _dataset(url: str, split: str) -> Any:

@@ -5,8 +5,8 @@ once, and so decides early whether a run can succeed. What it finds does not dep
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,10 @@ class Reject:
 
 @dataclass(frozen=True)
 class Survey:
-    """One input file. `digests` are those of its usable documents, in order; `unused` has a 1 for each other one."""
+    """One input file, or a stretch of one.
+
+    `digests` are those of its usable documents, in order; `unused` has a 1 for each other one.
+    """
 
     source: Source
     documents: int
@@ -57,6 +60,15 @@ class Survey:
         source = self.source
         facts = {"file": source.url, "bytes": source.bytes, "modified": source.modified}
         return facts | {"documents": self.documents, "digest": self.digest}
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"digests": self.digests.hex(), "unused": self.unused.hex()}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Survey":
+        changed = {name: bytes.fromhex(content[name]) for name in ("digests", "unused")}
+        rejects = [Reject(**reject) for reject in content["rejects"]]
+        return cls(**content | changed | {"source": Source(**content["source"]), "rejects": rejects})
 
 
 def _digest(data: bytes) -> str:
@@ -96,6 +108,18 @@ def survey_file(source: Source) -> Survey:
             digests += digest.digest()
             characters += length
     return Survey(source, len(unused), bytes(digests), bytes(unused), rejects, rejected, characters)
+
+
+def joined_input(surveys: Iterable[Survey]) -> tuple[dict[str, Any], list[Reject]]:
+    """A file as a manifest lists it, and its rejects, from the surveys of all its stretches, in order."""
+    digest, documents, entry, rejects = hashlib.blake2b(digest_size=DIGEST_BYTES), 0, {}, list[Reject]()
+    for survey in surveys:
+        digest.update(survey.digests)
+        rejects += [replace(reject, document=documents + reject.document) for reject in survey.rejects]
+        rejects = rejects[:MOST_LISTED]
+        documents += survey.documents
+        entry = survey.as_input
+    return entry | {"documents": documents, "digest": digest.hexdigest()}, rejects
 
 
 def read_again(survey: Survey) -> Iterator[tuple[bytes, Iterator[str]] | None]:
@@ -143,14 +167,20 @@ def check_rejects(rejects: list[Reject], rejected: int, documents: int, most: fl
         )
 
 
-def spread_digests(group: int, surveys: list[Survey]) -> Iterator[tuple[int, tuple[int, int, str, np.ndarray, bytes]]]:
-    """The documents of some files, divided by digest, so that equal ones meet: (bucket, (group, file, …))."""
+def spread_digests(
+    group: int, surveys: list[Survey], divided: Mapping[str, str] | None = None
+) -> Iterator[tuple[int, tuple[int, int, str, np.ndarray, bytes]]]:
+    """The documents of some files, spread by digest, so that equal ones meet: (bucket, (group, file, …)).
+
+    `divided` has the digests of the files that come in stretches.
+    """
     for file, survey in enumerate(surveys):
+        whole = (divided or {}).get(survey.source.url, survey.digest)
         digests = np.frombuffer(survey.digests, np.uint8).reshape(-1, DIGEST_BYTES)
         for bucket in range(BUCKETS):
             numbers = np.flatnonzero(digests[:, 0] % BUCKETS == bucket)
             if len(numbers):
-                yield bucket, (group, file, survey.digest, numbers, digests[numbers].tobytes())
+                yield bucket, (group, file, whole, numbers, digests[numbers].tobytes())
 
 
 def find_repeats(
@@ -158,7 +188,8 @@ def find_repeats(
 ) -> Iterator[tuple[int, Repeats]]:
     """Numbers equal documents in the order of their files' digests, then of their places: (group, repeats).
 
-    Files that are equal as a whole are interchangeable: whichever comes first, the same windows result.
+    Files that are equal as a whole are interchangeable: whichever comes first, the same windows result. The stretches
+    of a file are groups that follow each other.
     """
     files = sorted(found, key=lambda item: (item[2], item[0], item[1]))
     rank = np.concatenate([np.full(len(item[3]), place) for place, item in enumerate(files)])

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pipeline.runtime.randomness import U64, mix
 
+Batch = Sequence[tuple[str, Sequence[int]]]  # documents' names, each with its next tokens
 ORDERS = 1 << 64  # how many places there are in the shuffled order of all windows
 
 
@@ -27,16 +28,18 @@ def document_name(digest: bytes, occurrence: int) -> str:
 
 
 def cut_windows(
-    batches: Iterable[Sequence[tuple[str, Sequence[int]]]], window: int, stride: int, eos: int
+    batches: Iterable[Batch], window: int, stride: int, eos: int, start: int = 0, begun: int | None = None
 ) -> Iterator[Windows]:
     """Cuts one stream, given as batches of (document, its next tokens): EOS joins documents, the rest is dropped.
 
-    A window starts at every multiple of `stride` from the stream's first token that leaves room for a whole one.
+    A window starts at every multiple of `stride` from the stream's first token that leaves room for a whole one. Where
+    what is given is not all of the stream, it is what comes from position `start` on, and its first document began at
+    position `begun`.
     """
-    held, first = np.empty(0, np.int32), 0  # the tokens still needed, and the position of the first of them
+    held, first = np.empty(0, np.int32), start  # the tokens still needed, and the position of the first of them
     names: list[str] = []
     starts: list[int] = []  # where in the stream each of `names` begins
-    next_window = 0
+    next_window = -(-start // stride) * stride
     for batch in batches:
         pieces, end = [held], first + len(held)
         for name, ids in batch:
@@ -44,8 +47,8 @@ def cut_windows(
                 if names:
                     pieces.append(np.array([eos], np.int32))
                     end += 1
+                starts.append(begun if begun is not None and not names else end)
                 names.append(name)
-                starts.append(end)
             pieces.append(np.array(ids, np.int32))
             end += len(ids)
         held = np.concatenate(pieces)

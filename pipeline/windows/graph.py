@@ -12,50 +12,33 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import AsSingleton
+from apache_beam.pvalue import AsDict, AsSingleton
 
 from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import note
 from pipeline.stores.shards import Shard
 from pipeline.text.documents import Source
-from pipeline.text.survey import (
-    NO_TEXT_DIGEST,
-    Reject,
-    Repeats,
-    Survey,
-    check_rejects,
-    find_repeats,
-    spread_digests,
-    survey_file,
-)
-from pipeline.windows.cutting import ORDERS, shard_start
+from pipeline.text.survey import NO_TEXT_DIGEST, Repeats, find_repeats
+from pipeline.windows.cutting import ORDERS, cut_windows, shard_start
 from pipeline.windows.job import WindowsJob
-from pipeline.windows.parts import Part, gather, orders_in
-from pipeline.windows.tokenise import TokenisedGroup, tokenise
+from pipeline.windows.parts import Part, PartBuffer, gather, orders_in, save_parts, saved_parts, write_parts
+from pipeline.windows.streams import PlacedStretch, TokenisedStretch, place_stretches
+from pipeline.windows.surveys import (
+    SurveyedGroup,
+    SurveySummary,
+    check,
+    digests_of_group,
+    group_files,
+    join_stretches,
+    survey_group,
+)
+from pipeline.windows.tokenise import TokenisedGroup, Work, divide_work, folder_of, tokenise
 
 SHARD_ROWS = 8192
-GROUP_BYTES = 32 << 20
 MOST_SHARD_BYTES = 1 << 30  # a shard is sorted in memory
 RUN_ROWS, LEAST_RUNS, MOST_RUNS = 1 << 17, 4, 512
 WRITERS = 2
-
-
-@dataclass(frozen=True)
-class SurveySummary:
-    """What the survey of all files came to."""
-
-    inputs: list[dict[str, Any]]
-    rejects: list[Reject]
-    documents: int
-    rejected: int
-    empty: int
-    characters: int
-
-    @property
-    def text_digests(self) -> list[str]:
-        """Digests of all files' documents: what the text is, whatever the files are called."""
-        return sorted(str(entry["digest"]) for entry in self.inputs)
 
 
 @dataclass(frozen=True)
@@ -79,27 +62,47 @@ class MakeWindows(beam.PTransform):
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
         job = self.job
-        groups = begin | "Files" >> beam.Create(group_files(self.sources))
+        groups = begin | "Files" >> beam.Create(group_files(self.sources, job.settings.stretch_bytes))
         surveys = groups | "Spread files" >> beam.Reshuffle() | "Survey" >> beam.Map(survey_group, job)
-        surveyed = (
+        whole = surveys | "Whole files" >> beam.FlatMapTuple(summaries_of_files)
+        divided = (
             surveys
-            | "Summarise" >> beam.MapTuple(summarise)
+            | "Stretches" >> beam.FlatMapTuple(stretches_by_file)
+            | "Stretches of a file meet" >> beam.GroupByKey()
+            | "Join stretches" >> beam.MapTuple(join_stretches)
+        )
+        surveyed = (
+            (whole, divided)
+            | "Whole or not" >> beam.Flatten()
             | "All files" >> beam.combiners.ToList()
             | "Check" >> beam.Map(check, job)
         )
+        digests = divided | "Digests of their files" >> beam.Map(digest_of_file)
         repeats = (
             surveys
-            | "Digests" >> beam.FlatMapTuple(spread_digests)
+            | "Digests" >> beam.FlatMap(digests_of_group, AsDict(digests))
             | "Equal documents meet" >> beam.GroupByKey()
             | "Find repeats" >> beam.FlatMapTuple(repeats_of_bucket)
         )
-        cuts = (
+        tokenised = (
             {"surveys": surveys, "repeats": repeats}
             | "Files and their repeats" >> beam.CoGroupByKey()
-            | "Tokenise" >> beam.Map(tokenise_group, job, AsSingleton(surveyed | "Checked" >> beam.Map(truth)))
+            | "Work" >> beam.FlatMap(works_of_group, job, AsSingleton(surveyed | "Checked" >> beam.Map(truth)))
+            | "Spread work" >> beam.Reshuffle()
+            | "Tokenise" >> beam.Map(tokenise, job)
+        )
+        of_files, of_stretches = tokenised | "Cut or not" >> beam.Partition(is_stretch, 2)
+        of_streams = (
+            of_stretches
+            | "By file" >> beam.Map(lambda stretch: (stretch.file, stretch))
+            | "Streams" >> beam.GroupByKey()
+            | "Place stretches" >> beam.FlatMap(places_of_file, job)
+            | "Spread stretches" >> beam.Reshuffle()
+            | "Cut" >> beam.Map(cut_stretch, job)
         )
         plan = (
-            cuts
+            (of_files, of_streams)
+            | "Files and streams" >> beam.Flatten()
             | "All parts" >> beam.combiners.ToList()
             | "Plan shards" >> beam.Map(plan_shards, job, AsSingleton(surveyed))
         )
@@ -116,64 +119,50 @@ class MakeWindows(beam.PTransform):
         )
 
 
-def group_files(sources: list[Source]) -> list[tuple[int, list[Source]]]:
-    """Input files in groups that are each worth a worker's while; a large file is a group of its own."""
-    groups: list[list[Source]] = []
-    size = GROUP_BYTES
-    for source in sources:
-        if size >= GROUP_BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(source)
-        size += GROUP_BYTES if source.bytes is None else source.bytes
-    return list(enumerate(groups))
+def summaries_of_files(number: int, group: SurveyedGroup) -> Iterator[SurveySummary]:
+    if not group.is_stretch:
+        yield group.summary
 
 
-def survey_group(group: tuple[int, list[Source]], job: WindowsJob) -> tuple[int, list[Survey]]:
-    number, sources = group
-    surveys = []
-    for source in sources:
-        surveys.append(survey_file(source))
-        note(job.writer.work, "surveyed", number, sum(survey.characters for survey in surveys))
-    return number, surveys
+def stretches_by_file(number: int, group: SurveyedGroup) -> Iterator[tuple[str, SurveyedGroup]]:
+    if group.is_stretch:
+        yield group.sources[0].url, group
 
 
-def summarise(number: int, surveys: list[Survey]) -> SurveySummary:
-    return SurveySummary(
-        [survey.as_input for survey in surveys],
-        [reject for survey in surveys for reject in survey.rejects],
-        sum(survey.documents for survey in surveys),
-        sum(survey.rejected for survey in surveys),
-        sum(survey.empty for survey in surveys),
-        sum(survey.characters for survey in surveys),
-    )
+def digest_of_file(summary: SurveySummary) -> tuple[str, str]:
+    (entry,) = summary.inputs
+    return entry["file"], entry["digest"]
 
 
-def check(summaries: list[SurveySummary], job: WindowsJob) -> SurveySummary:
-    """The summaries of all groups as one; raises where too many documents cannot be used."""
-    whole = SurveySummary(
-        sorted((entry for summary in summaries for entry in summary.inputs), key=lambda entry: str(entry["file"])),
-        sorted((reject for summary in summaries for reject in summary.rejects), key=lambda r: (r.file, r.document)),
-        sum(summary.documents for summary in summaries),
-        sum(summary.rejected for summary in summaries),
-        sum(summary.empty for summary in summaries),
-        sum(summary.characters for summary in summaries),
-    )
-    if job.text_digests is not None and whole.text_digests != job.text_digests:
-        raise UserError(
-            f"--output {job.settings.output}: the text has changed since this store was made, so its missing shards "
-            f"cannot be made again: bring back the old text, or make a new store with --overwrite"
-        )
-    check_rejects(whole.rejects, whole.rejected, whole.documents, job.settings.max_reject_fraction)
-    note(job.writer.work, "characters", 0, whole.characters)
-    return whole
-
-
-def tokenise_group(group: tuple[int, dict[str, Any]], job: WindowsJob, checked: bool) -> TokenisedGroup:
+def works_of_group(group: tuple[int, dict[str, Any]], job: WindowsJob, checked: bool) -> list[Work]:
     """One group of files; `checked` is only waited for: nothing is tokenised before all files were surveyed."""
     number, found = group
-    (surveys,) = found["surveys"]
-    return tokenise(number, surveys, found["repeats"], job)
+    (surveyed,) = found["surveys"]
+    return divide_work(number, surveyed, list(found["repeats"]), job)
+
+
+def is_stretch(tokenised: TokenisedGroup | TokenisedStretch, kinds: int) -> int:
+    return int(isinstance(tokenised, TokenisedStretch))
+
+
+def places_of_file(file: tuple[str, Iterable[TokenisedStretch]], job: WindowsJob) -> Iterator[PlacedStretch]:
+    return place_stretches(file[1], job.window)
+
+
+def cut_stretch(place: PlacedStretch, job: WindowsJob) -> TokenisedGroup:
+    """Cuts the windows that start in a stretch and writes them as parts, unless an earlier run did."""
+    stretch = place.stretch
+    if stretch.first is None:
+        return TokenisedGroup([], 0, stretch.tokens, stretch.repeated)
+    tokens = [[part.url for part in one.parts] for one in (stretch, *place.later)]
+    folder = folder_of([job.rows_depend_on, place.position, place.begun, tokens], job)
+    if (saved := saved_parts(folder)) is not None:
+        return TokenisedGroup(saved[0], saved[1]["windows"], stretch.tokens, stretch.repeated)
+    batches = place.batches(job.window)
+    windows = cut_windows(batches, job.window, job.stride, job.eos, place.position, place.begun)
+    parts, count = write_parts(windows, folder, PartBuffer.of(job))
+    save_parts(folder, parts, {"windows": count})
+    return TokenisedGroup(parts, count, stretch.tokens, stretch.repeated)
 
 
 def repeats_of_bucket(bucket: int, found: Iterable[Any]) -> Iterator[tuple[int, Repeats]]:

@@ -34,6 +34,10 @@ class WindowsJob:
         return int(self.settings.stride or 0)
 
     @property
+    def eos(self) -> int:
+        return int(self.tokenizer["eos_token_id"])
+
+    @property
     def rows_depend_on(self) -> dict[str, Any]:
         """All but the text itself and the number of shards: how a file is read, for one, is no part of a row."""
         result = self.settings.result()

@@ -5,6 +5,9 @@ writes what it cut, sorted by the shuffled order, and each shard picks its range
 a part that was written is never computed again.
 """
 
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +21,9 @@ from pipeline.runtime import files
 from pipeline.runtime.errors import ResumableError
 from pipeline.runtime.randomness import U64
 from pipeline.windows.cutting import Windows, shuffled_order, window_ids
+from pipeline.windows.job import WindowsJob
 
+DONE = "done.json"
 PART_ROWS = 1 << 16
 GROUP_ROWS = 1 << 9  # what is read for a shard's first and last few rows
 TOKEN_TYPES: dict[int, np.dtype] = {2: np.dtype("<u2"), 4: np.dtype("<i4")}  # half the bytes where every id fits
@@ -34,6 +39,21 @@ class Part:
         return bool(files.info(self.url).size == self.bytes)
 
 
+def save_parts(folder: str, parts: list[Part], facts: dict[str, Any]) -> None:
+    """Says that a folder's parts are all there, and what else came of the work; nothing after it is lost."""
+    names = [(part.url.rsplit("/", 1)[1], part.rows, part.bytes) for part in parts]
+    files.put(files.join(folder, DONE), json.dumps(facts | {"parts": names}).encode())
+
+
+def saved_parts(folder: str) -> tuple[list[Part], dict[str, Any]] | None:
+    """What `save_parts` was given, if an earlier run got as far, and every part is still there."""
+    if not files.is_file(files.join(folder, DONE)):
+        return None
+    facts = json.loads(files.read(files.join(folder, DONE)))
+    parts = [Part(files.join(folder, name), rows, size) for name, rows, size in facts.pop("parts")]
+    return (parts, facts) if all(part.is_there() for part in parts) else None
+
+
 class PartBuffer:
     """Windows collected until they are worth a part."""
 
@@ -43,6 +63,10 @@ class PartBuffer:
         self.tables: list[pa.Table] = []
         self.rows = 0
         self.smallest = np.empty(0, np.uint64)
+
+    @classmethod
+    def of(cls, job: WindowsJob) -> "PartBuffer":
+        return cls(job.corpus, job.settings.split, job.settings.seed, job.token_bytes, job.settings.limit)
 
     def add(self, windows: Windows) -> None:
         ids = window_ids(self.corpus, self.split, windows)
@@ -84,21 +108,41 @@ class PartBuffer:
         return Part(url, len(table), len(data))
 
 
+def write_parts(windows: Iterable[Windows], folder: str, buffer: PartBuffer) -> tuple[list[Part], int]:
+    """Writes windows as parts in a folder: the parts, and how many windows there were."""
+    parts, count = list[Part](), 0
+    for some in windows:
+        count += len(some.documents)
+        buffer.add(some)
+        if buffer.rows >= PART_ROWS:
+            parts.append(buffer.write(files.join(folder, f"{len(parts):05d}.parquet")))
+    if buffer.rows:
+        parts.append(buffer.write(files.join(folder, f"{len(parts):05d}.parquet")))
+    return parts, count
+
+
 def _fixed(values: np.ndarray, width: int) -> pa.Array:
     data = np.ascontiguousarray(values)
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), data.nbytes // width, [None, pa.py_buffer(data)])
 
 
-def _read(part: Part, **options: Any) -> pa.Table:
-    """What is asked for of a part. One that turns out to be damaged is removed, so that the next run makes it again."""
-    system, path = files.resolve(part.url)
+@contextmanager
+def removing_damaged(part: Part) -> Iterator[None]:
+    """A part that turns out to be damaged while it is read is removed, so that the next run makes it again."""
     try:
-        return pq.read_table(
-            path, filesystem=system, use_threads=False, page_checksum_verification=True, pre_buffer=False, **options
-        )
+        yield
     except (OSError, pa.ArrowException) as error:
         files.remove(part.url)
         raise ResumableError(f"{part.url}: damaged and removed ({error})", "run the same command again") from None
+
+
+def _read(part: Part, **options: Any) -> pa.Table:
+    """What is asked for of a part."""
+    system, path = files.resolve(part.url)
+    with removing_damaged(part):
+        return pq.read_table(
+            path, filesystem=system, use_threads=False, page_checksum_verification=True, pre_buffer=False, **options
+        )
 
 
 def orders_in(part: Part) -> U64:

@@ -11,6 +11,7 @@ from pipeline.text.documents import FORMATS
 
 WINDOW = 160
 STRIDE = 40
+STRETCH_BYTES = 128 << 20
 STRIDES = {"books": 40, "wikitext": 40, "ccnews": 160}  # the paper's
 TEXT, TOKENS, STORE = "the text", "the tokens", "the store"
 
@@ -114,6 +115,15 @@ class WindowsSettings(Settings):
         least=0,
         most=2**63 - 1,
         result=True,
+    )
+    stretch_bytes: int = setting(
+        STRETCH_BYTES,
+        metavar="N",
+        help="divide larger files, unless compressed, into stretches of so many bytes, each the work of one worker and "
+        f"all that a kill costs; the store is the same (default: {STRETCH_BYTES}, 128 MB)",
+        group=STORE,
+        least=1,
+        most=10**12,
     )
     overwrite: bool = setting(False, help="replace a store that was made with other settings", group=STORE)
 

@@ -1,28 +1,46 @@
-"""The one expensive step from text to windows: files are tokenised, cut, and written as parts."""
+"""The one expensive step from text to windows: text is tokenised, cut, and written as parts.
 
-import json
+The windows of a file in stretches cannot be cut before it is known how many tokens come before each stretch: there
+tokens are what is written, and streams.py cuts them.
+"""
+
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
 from pipeline.runtime.progress import note
+from pipeline.text.documents import Source
+from pipeline.text.stretches import divide_text, read_stretch
 from pipeline.text.survey import Repeats, Survey, read_again
 from pipeline.text.tokenizer import TextEncoder, chunks, load_tokenizer
-from pipeline.windows.cutting import cut_windows, document_name
+from pipeline.windows.cutting import Batch, cut_windows, document_name
 from pipeline.windows.job import WindowsJob
-from pipeline.windows.parts import PART_ROWS, Part, PartBuffer
+from pipeline.windows.parts import Part, PartBuffer, save_parts, saved_parts, write_parts
+from pipeline.windows.streams import TokenisedStretch, write_tokens
+from pipeline.windows.surveys import SurveyedGroup
 
-Batch = list[tuple[str, list[int]]]  # documents' names, each with its next tokens
+Text = tuple[str, str]  # a document's name, and a chunk of its text
 BATCH_CHARACTERS = 1 << 20
 
 
 @dataclass(frozen=True)
+class Work:
+    """What one worker tokenises: a group of files, a stretch of one, or of a .txt file the stretch of a number."""
+
+    number: int
+    group: SurveyedGroup
+    repeats: list[Repeats]
+    text_stretch: int | None = None
+
+
+@dataclass(frozen=True)
 class TokenisedGroup:
-    """What tokenising one group of files came to."""
+    """What tokenising and cutting some text came to."""
 
     parts: list[Part]
     windows: int
@@ -30,46 +48,89 @@ class TokenisedGroup:
     repeated: int
 
 
-def tokenise(number: int, surveys: list[Survey], found: Iterable[Repeats], job: WindowsJob) -> TokenisedGroup:
-    """Cuts the windows of one group of files and writes them as parts, unless an earlier run did."""
-    settings = job.settings
+def divide_work(number: int, group: SurveyedGroup, repeats: list[Repeats], job: WindowsJob) -> list[Work]:
+    """A group as one worker's work, or if it is a large .txt file, as that of many."""
+    stretches = divide_text(group.sources[0], job.settings.stretch_bytes)
+    if len(stretches) == 1 or not job.cut_documents:
+        return [Work(number, group, repeats)]
+    (survey,) = group.surveys()
+    occurrence = numbered([survey], repeats)[0].get(0, 0)
+    if not survey.digests or not is_wanted(survey.digests, occurrence, job):
+        return [Work(number, group, repeats)]
+    return [Work(number, group, repeats, stretch) for stretch in range(len(stretches))]
+
+
+def numbered(surveys: list[Survey], found: Iterable[Repeats]) -> list[dict[int, int]]:
+    """For each file the occurrence numbers of those usable documents that are not the first of their text."""
     occurrences: list[dict[int, int]] = [{} for _ in surveys]
     for repeats in found:
         occurrences[repeats.file] |= dict(zip(repeats.documents.tolist(), repeats.occurrences.tolist(), strict=True))
-    depends = [
+    return occurrences
+
+
+def is_wanted(digest: bytes, occurrence: int, job: WindowsJob) -> bool:
+    """Whether a document belongs in the store."""
+    return not (occurrence and job.settings.deduplicate) and job.settings.part.has(digest)
+
+
+def tokenise(work: Work, job: WindowsJob) -> TokenisedGroup | TokenisedStretch:
+    """Tokenises one worker's share of the text and writes what it comes to, unless an earlier run did."""
+    surveys = work.group.surveys()
+    occurrences = numbered(surveys, work.repeats)
+    depends: list[Any] = [
         job.rows_depend_on,
         [survey.digest for survey in surveys],
         [sorted(file.items()) for file in occurrences],
     ]
-    folder = files.join(job.writer.work, "parts", digest_of({"depends": depends})[:32])
-    done = files.join(folder, "done.json")
-    if files.is_file(done):
-        saved = json.loads(files.read(done))
-        parts = [Part(files.join(folder, name), rows, size) for name, rows, size in saved["parts"]]
-        if all(part.is_there() for part in parts):
-            return TokenisedGroup(**saved | {"parts": parts})
+    if work.text_stretch is not None:
+        stretches = divide_text(work.group.sources[0], job.settings.stretch_bytes)
+        source = stretches[work.text_stretch]
+        name = document_name(surveys[0].digests, occurrences[0].get(0, 0))
+        text: Iterator[Text] = ((name, chunk) for chunk in chunks(read_stretch(stretches, work.text_stretch)))
+        counts = Counter(repeated=0 if source.start else len(occurrences[0]))
+        return tokenise_stretch(source, text, folder_of([*depends, source.start, source.end], job), counts, work, job)
     counts = Counter(repeated=sum(map(len, occurrences)))
+    if work.group.is_stretch:
+        text = document_chunks(surveys[0], occurrences[0], job)
+        return tokenise_stretch(surveys[0].source, text, folder_of([*depends, "tokens"], job), counts, work, job)
+    texts = [document_chunks(*file, job) for file in zip(surveys, occurrences, strict=True)]
+    return tokenise_files(texts, folder_of(depends, job), counts, work, job)
+
+
+def folder_of(depends: list[Any], job: WindowsJob) -> str:
+    """Where the work that depends on all this leaves its parts."""
+    return files.join(job.writer.work, "parts", digest_of({"depends": depends})[:32])
+
+
+def tokenise_files(
+    texts: list[Iterator[Text]], folder: str, counts: Counter[str], work: Work, job: WindowsJob
+) -> TokenisedGroup:
+    """Cuts the windows of some files, each a stream of its own, and writes them as parts."""
+    if (saved := saved_parts(folder)) is not None:
+        return TokenisedGroup(saved[0], **saved[1])
     encoder = encoder_of(job.tokenizer_folder, job.tokenizer["encoding"])
-    buffer = PartBuffer(job.corpus, settings.split, settings.seed, job.token_bytes, settings.limit)
-    parts = []
+    windows = (
+        some
+        for text in texts
+        for some in cut_windows(batches_of(text, encoder, counts, work, job), job.window, job.stride, job.eos)
+    )
+    parts, count = write_parts(windows, folder, PartBuffer.of(job))
+    facts = {"windows": count, "tokens": counts["tokens"], "repeated": counts["repeated"]}
+    save_parts(folder, parts, facts)
+    return TokenisedGroup(parts, **facts)
 
-    def flush() -> None:
-        parts.append(buffer.write(files.join(folder, f"{len(parts):05d}.parquet")))
 
-    for survey, repeated in zip(surveys, occurrences, strict=True):
-        batches = encode(document_chunks(survey, repeated, job), encoder, counts)
-        batches = reporting(batches, job.writer.work, number, counts)
-        for windows in cut_windows(batches, job.window, job.stride, encoder.eos_token_id):
-            counts["windows"] += len(windows.documents)
-            buffer.add(windows)
-            if buffer.rows >= PART_ROWS:
-                flush()
-    if buffer.rows:
-        flush()
-    group = TokenisedGroup(parts, counts["windows"], counts["tokens"], counts["repeated"])
-    names = [(part.url.rsplit("/", 1)[1], part.rows, part.bytes) for part in parts]
-    files.put(done, json.dumps(asdict(group) | {"parts": names}).encode())
-    return group
+def tokenise_stretch(
+    source: Source, text: Iterator[Text], folder: str, counts: Counter[str], work: Work, job: WindowsJob
+) -> TokenisedStretch:
+    """Writes the tokens of a stretch of a file."""
+    if (saved := saved_parts(folder)) is not None:
+        return TokenisedStretch(source.url, source.start, saved[0], **saved[1])
+    encoder = encoder_of(job.tokenizer_folder, job.tokenizer["encoding"])
+    parts, facts = write_tokens(batches_of(text, encoder, counts, work, job), folder, job.token_bytes)
+    facts |= {"tokens": counts["tokens"], "repeated": counts["repeated"]}
+    save_parts(folder, parts, facts)
+    return TokenisedStretch(source.url, source.start, parts, **facts)
 
 
 @lru_cache(maxsize=1)
@@ -78,44 +139,44 @@ def encoder_of(folder: str, encoding: str) -> TextEncoder:
     return load_tokenizer(folder)
 
 
-def document_chunks(survey: Survey, occurrences: dict[int, int], job: WindowsJob) -> Iterator[tuple[str, str]]:
+def document_chunks(survey: Survey, occurrences: dict[int, int], job: WindowsJob) -> Iterator[Text]:
     """The text of one file's usable documents, in chunks, each with its document's name."""
-    usable, part = -1, job.settings.part
+    usable = -1
     for document in read_again(survey):
         if document is None:
             continue
         usable += 1
         occurrence = occurrences.get(usable, 0)
-        if occurrence and job.settings.deduplicate:
-            continue
         digest, pieces = document
-        if not part.has(digest):
-            continue
-        name = document_name(digest, occurrence)
-        for chunk in chunks(pieces, job.cut_documents):
-            yield name, chunk
+        if is_wanted(digest, occurrence, job):
+            name = document_name(digest, occurrence)
+            for chunk in chunks(pieces, job.cut_documents):
+                yield name, chunk
 
 
-def reporting(batches: Iterator[Batch], work: str, number: int, counts: Counter[str]) -> Iterator[Batch]:
-    """The same batches, and how far they have come for whoever shows it."""
-    for batch in batches:
+def batches_of(
+    text: Iterator[Text], encoder: TextEncoder, counts: Counter[str], work: Work, job: WindowsJob
+) -> Iterator[Batch]:
+    """Text as tokens, and how far it has come for whoever shows it."""
+    who = str(work.number) if work.text_stretch is None else f"{work.number}-{work.text_stretch}"
+    for batch in encode(text, encoder, counts):
         yield batch
-        note(work, "tokenised", number, counts["characters"])
+        note(job.writer.work, "tokenised", who, counts["characters"])
 
 
-def encode(stream: Iterable[tuple[str, str]], encoder: TextEncoder, counts: Counter[str]) -> Iterator[Batch]:
+def encode(stream: Iterable[Text], encoder: TextEncoder, counts: Counter[str]) -> Iterator[Batch]:
     """Encodes chunks in batches, one batch ahead: the tokenizer's threads work while the last batch is cut."""
 
-    def start(batch: list[tuple[str, str]]) -> Future[list[list[int]]]:
+    def start(batch: list[Text]) -> Future[list[list[int]]]:
         return pool.submit(encoder.encode, [text for _, text in batch])
 
-    def finished(batch: list[tuple[str, str]], ids: list[list[int]]) -> Batch:
+    def finished(batch: list[Text], ids: list[list[int]]) -> Batch:
         counts["tokens"] += sum(map(len, ids))
         counts["characters"] += sum(len(text) for _, text in batch)
         return [(name, run) for (name, _), run in zip(batch, ids, strict=True)]
 
     with ThreadPoolExecutor(1) as pool:
-        ahead: tuple[list[tuple[str, str]], Future[list[list[int]]]] | None = None
+        ahead: tuple[list[Text], Future[list[list[int]]]] | None = None
         for batch in _batches(stream):
             behind, ahead = ahead, (batch, start(batch))
             if behind:
@@ -124,7 +185,7 @@ def encode(stream: Iterable[tuple[str, str]], encoder: TextEncoder, counts: Coun
             yield finished(ahead[0], ahead[1].result())
 
 
-def _batches(stream: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+def _batches(stream: Iterable[Text]) -> Iterator[list[Text]]:
     batch, characters = [], 0
     for name, text in stream:
         batch.append((name, text))

@@ -25,7 +25,7 @@ from pipeline.stores.writer import StoreWriter
 from pipeline.text import tokenizer as tokenizer_module
 from pipeline.verify_store import verify
 from pipeline.windows import graph as windows_graph
-from pipeline.windows import tokenise
+from pipeline.windows import parts, surveys, tokenise
 from pipeline.windows.job import WindowsJob
 from pipeline.windows.settings import WindowsSettings
 from tests.helpers.commands import DATA, command, free_port, run, serving, shard_bytes, words
@@ -68,7 +68,7 @@ def found_rows(store: str) -> Counter:
 def test_the_store_holds_every_window_of_the_text_and_nothing_else(windows, texts, tokenizer, monkeypatch):
     monkeypatch.setattr(tokenizer_module, "CHUNK", 300)
     monkeypatch.setattr(tokenise, "BATCH_CHARACTERS", 2000)
-    monkeypatch.setattr(tokenise, "PART_ROWS", 200)
+    monkeypatch.setattr(parts, "PART_ROWS", 200)
     store = windows(texts / "*")
     assert found_rows(store) == expected_rows(sorted(texts.iterdir()), tokenizer, 16, 4)
     manifest = read_manifest(store)
@@ -181,7 +181,7 @@ def test_parts_of_the_documents_have_none_in_common_and_are_all_together(texts, 
 
 
 def test_a_limit_takes_the_first_windows_of_the_shuffled_order(windows, texts, monkeypatch):
-    monkeypatch.setattr(tokenise, "PART_ROWS", 300)
+    monkeypatch.setattr(parts, "PART_ROWS", 300)
     whole, some = Store(windows(texts / "*")), Store(windows(texts / "*", output="some", flags="--limit 500"))
     ids = [row["window_id"] for row in whole.rows(["window_id"])]
     assert [row["window_id"] for row in some.rows(["window_id"])] == ids[:500]
@@ -349,7 +349,7 @@ def test_a_damaged_part_costs_no_other(windows, texts, monkeypatch, moment):
     """The run that finds it keeps the other files' parts; the same command tokenises the one file again."""
     flags = "--limit 1000" if moment.startswith("before") else ""  # a limit is found in the parts themselves
     whole = windows(texts / "*.txt", output="whole", flags=flags)
-    monkeypatch.setattr(windows_graph, "GROUP_BYTES", 1)
+    monkeypatch.setattr(surveys, "GROUP_BYTES", 1)
     tokenised = Counter()
     cut = tokenise.cut_windows
 
