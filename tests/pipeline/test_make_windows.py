@@ -133,6 +133,7 @@ def test_an_object_store_is_read_and_written_as_a_folder_is(texts, tokenizer, wi
             files.put(f"{bucket}/texts/{path.name}", path.read_bytes())
         arguments = ["--corpus=test", "--split=train", "--window=16", "--stride=4", "--shards=3"]
         arguments += [f"--tokenizer={tokenizer}", f"--input={bucket}/texts/*", f"--output={bucket}/stores/one"]
+        arguments += ["--stretch_bytes=3000"]
         make_windows.main(arguments)
         local = windows(texts / "*")
         for name, content in shard_bytes(local).items():
