@@ -162,7 +162,8 @@ def progress(output: str) -> tuple[str, int, int | None]:
 def describe(output: str, manifest: Manifest) -> None:
     """Says what was made."""
     counts, settings = manifest.counts, manifest.settings
-    left_out = [f"{counts[name]:,} {name}" for name in ("rejected", "empty", "repeated") if counts[name]]
+    names = {"rejected": "rejected", "empty": "empty", "repeated": "repeated", "near_copies": "near copies"}
+    left_out = [f"{counts[name]:,} {words}" for name, words in names.items() if counts.get(name)]
     window = load_tokenizer(files.join(output, TOKENIZER_FOLDER)).decode(Store(output)[0]["tokens"])
     facts = {
         "corpus": f"{settings['corpus']}, {settings['split']}",

@@ -8,6 +8,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ EXTENSIONS = {
     ".ndjson": "jsonl",
     ".parquet": "parquet",
 }
+READERS = 32  # files that are looked at together: on an object store each look is a wait
 READ_BYTES = 1 << 20  # of a file at once
 BYTE_ORDER_MARK = "\ufeff"
 T = TypeVar("T")
@@ -326,7 +328,9 @@ def find_sources(
         elif pattern.startswith("hf:"):
             sources = _dataset_sources(pattern, split, format, text_field)
         else:
-            sources = [_file_source(url, split, format, text_field, encoding) for url in files.glob(pattern)]
+            with ThreadPoolExecutor(READERS) as pool:
+                kind = (split, format, text_field, encoding)
+                sources = list(pool.map(lambda url, kind=kind: _file_source(url, *kind), files.glob(pattern)))
             if not sources:
                 raise UserError(f"--input {pattern}: no file matches: check the path, and quote the pattern")
         found |= {files.identity(source.url): source for source in sources}

@@ -5,7 +5,7 @@ once, and so decides early whether a run can succeed. What it finds does not dep
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from pipeline.text.documents import Source, UnusableDocument, read_documents
 
 DIGEST_BYTES = 16
 BUCKETS = 16
+NEAR = -1
 MOST_LISTED = 10_000  # rejects of one file that are described one by one; all are counted
 
 
@@ -80,7 +81,10 @@ NO_TEXT_DIGEST = _digest(b"")  # of a file without a usable document
 
 @dataclass(frozen=True)
 class Repeats:
-    """Documents of one file that are not the first of their text: which of the usable ones, and their occurrence."""
+    """Documents of one file that are not the first of their text: which of the usable ones, and their occurrence.
+
+    The first of a text that is a near copy of another one has the occurrence NEAR.
+    """
 
     file: int
     documents: np.ndarray
@@ -184,12 +188,12 @@ def spread_digests(
 
 
 def find_repeats(
-    found: Iterable[tuple[int, int, str, np.ndarray, bytes]],
+    found: Iterable[tuple[int, int, str, np.ndarray, bytes]], near: Collection[bytes] = ()
 ) -> Iterator[tuple[int, Repeats]]:
     """Numbers equal documents in the order of their files' digests, then of their places: (group, repeats).
 
     Files that are equal as a whole are interchangeable: whichever comes first, the same windows result. The stretches
-    of a file are groups that follow each other.
+    of a file are groups that follow each other. Of the digests in `near` the first document, too, is listed.
     """
     files = sorted(found, key=lambda item: (item[2], item[0], item[1]))
     rank = np.concatenate([np.full(len(item[3]), place) for place, item in enumerate(files)])
@@ -202,7 +206,9 @@ def find_repeats(
     runs = np.flatnonzero(new)
     occurrence = np.empty(len(order), np.int64)
     occurrence[order] = np.arange(len(order)) - np.repeat(runs, np.diff(np.append(runs, len(order))))
-    for place in np.unique(rank[occurrence > 0]):
-        here = (rank == place) & (occurrence > 0)
+    if near:
+        occurrence[(occurrence == 0) & [digest.tobytes() in near for digest in digests]] = NEAR
+    for place in np.unique(rank[occurrence != 0]):
+        here = (rank == place) & (occurrence != 0)
         group, file = files[place][:2]
         yield group, Repeats(file, numbers[here], occurrence[here])

@@ -19,9 +19,11 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import note
 from pipeline.stores.shards import Shard
 from pipeline.text.documents import Source
+from pipeline.text.near_copies import Digests
 from pipeline.text.survey import NO_TEXT_DIGEST, Repeats, find_repeats
 from pipeline.windows.cutting import ORDERS, cut_windows, shard_start
 from pipeline.windows.job import WindowsJob
+from pipeline.windows.near_copies import bands_of_group, copies_of, pairs_of_bucket, spread_copies
 from pipeline.windows.parts import Part, PartBuffer, gather, orders_in, save_parts, saved_parts, write_parts
 from pipeline.windows.streams import PlacedStretch, TokenisedStretch, place_stretches
 from pipeline.windows.surveys import (
@@ -78,10 +80,20 @@ class MakeWindows(beam.PTransform):
             | "Check" >> beam.Map(check, job)
         )
         digests = divided | "Digests of their files" >> beam.Map(digest_of_file)
-        repeats = (
+        copies = (
             surveys
-            | "Digests" >> beam.FlatMap(digests_of_group, AsDict(digests))
-            | "Equal documents meet" >> beam.GroupByKey()
+            | "Signatures" >> beam.FlatMap(bands_of_group, job)
+            | "Like documents meet" >> beam.GroupByKey()
+            | "Find near copies" >> beam.Map(pairs_of_bucket, job)
+            | "All pairs" >> beam.combiners.ToList()
+            | "Keep one of each group" >> beam.Map(copies_of)
+        )
+        repeats = (
+            {
+                "digests": surveys | "Digests" >> beam.FlatMap(digests_of_group, AsDict(digests)),
+                "copies": copies | "Spread copies" >> beam.FlatMap(spread_copies),
+            }
+            | "Equal documents meet" >> beam.CoGroupByKey()
             | "Find repeats" >> beam.FlatMapTuple(repeats_of_bucket)
         )
         tokenised = (
@@ -104,7 +116,7 @@ class MakeWindows(beam.PTransform):
             (of_files, of_streams)
             | "Files and streams" >> beam.Flatten()
             | "All parts" >> beam.combiners.ToList()
-            | "Plan shards" >> beam.Map(plan_shards, job, AsSingleton(surveyed))
+            | "Plan shards" >> beam.Map(plan_shards, job, AsSingleton(surveyed), AsSingleton(copies))
         )
         shards = (
             plan
@@ -165,11 +177,12 @@ def cut_stretch(place: PlacedStretch, job: WindowsJob) -> TokenisedGroup:
     return TokenisedGroup(parts, count, stretch.tokens, stretch.repeated)
 
 
-def repeats_of_bucket(bucket: int, found: Iterable[Any]) -> Iterator[tuple[int, Repeats]]:
-    return find_repeats(found)
+def repeats_of_bucket(bucket: int, found: dict[str, Any]) -> Iterator[tuple[int, Repeats]]:
+    near = {digest.tobytes() for digests in found["copies"] for digest in digests}
+    return find_repeats(found["digests"], near)
 
 
-def plan_shards(groups: list[TokenisedGroup], job: WindowsJob, summary: SurveySummary) -> ShardPlan:
+def plan_shards(groups: list[TokenisedGroup], job: WindowsJob, summary: SurveySummary, copies: Digests) -> ShardPlan:
     """Chooses the number of shards, and with a limit the last window's place in the shuffled order.
 
     From here on nothing can be wrong with the input: the output folder becomes this run's.
@@ -200,6 +213,8 @@ def plan_shards(groups: list[TokenisedGroup], job: WindowsJob, summary: SurveySu
         "tokens": sum(group.tokens for group in groups),
         "windows": windows,
     }
+    if job.settings.near_copies is not None:
+        counts["near_copies"] = len(copies)
     text_digests = [digest for digest in summary.text_digests if digest != NO_TEXT_DIGEST]
     note(job.writer.work, "shards", 0, shards)
     settings_digest = digest_of(job.rows_depend_on | {"inputs": text_digests, "shards": shards})

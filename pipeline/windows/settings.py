@@ -41,6 +41,15 @@ class WindowsSettings(Settings):
     )
     encoding: str = setting("utf-8", help="of text and JSON files (default: utf-8)", group=TEXT, result=True)
     deduplicate: bool = setting(False, help="keep only one of several equal documents", group=TEXT, result=True)
+    near_copies: float | None = setting(
+        None,
+        metavar="F",
+        help="keep only one of several equal or similar documents: of the runs of eight words that either of two has, "
+        "both have the share F or more, such as 0.8, as MinHash estimates it",
+        group=TEXT,
+        least=0.3,
+        most=1,
+    )
     documents: str | None = setting(
         None,
         metavar="I/N",
@@ -161,8 +170,9 @@ class WindowsSettings(Settings):
         return DocumentPart.parse(self.documents)
 
     def result(self) -> dict[str, Any]:
-        """A part of the documents is named only where it is not all of them."""
-        return super().result() | ({"documents": self.documents} if self.documents else {})
+        """What leaves documents out is named only where it does."""
+        named = {"documents": self.documents, "near_copies": self.near_copies}
+        return super().result() | {name: value for name, value in named.items() if value}
 
     def settled(self) -> "WindowsSettings":
         """With the defaults that depend on the corpus."""

@@ -16,7 +16,7 @@ from pipeline.runtime.digests import digest_of
 from pipeline.runtime.progress import note
 from pipeline.text.documents import Source
 from pipeline.text.stretches import divide_text, read_stretch
-from pipeline.text.survey import Repeats, Survey, read_again
+from pipeline.text.survey import NEAR, Repeats, Survey, read_again
 from pipeline.text.tokenizer import TextEncoder, chunks, load_tokenizer
 from pipeline.windows.cutting import Batch, cut_windows, document_name
 from pipeline.windows.job import WindowsJob
@@ -68,9 +68,14 @@ def numbered(surveys: list[Survey], found: Iterable[Repeats]) -> list[dict[int, 
     return occurrences
 
 
+def repeated_in(occurrences: list[dict[int, int]]) -> int:
+    return sum(occurrence != NEAR for file in occurrences for occurrence in file.values())
+
+
 def is_wanted(digest: bytes, occurrence: int, job: WindowsJob) -> bool:
     """Whether a document belongs in the store."""
-    return not (occurrence and job.settings.deduplicate) and job.settings.part.has(digest)
+    alone = job.settings.deduplicate or job.settings.near_copies is not None
+    return not (occurrence and alone) and job.settings.part.has(digest)
 
 
 def tokenise(work: Work, job: WindowsJob) -> TokenisedGroup | TokenisedStretch:
@@ -87,9 +92,9 @@ def tokenise(work: Work, job: WindowsJob) -> TokenisedGroup | TokenisedStretch:
         source = stretches[work.text_stretch]
         name = document_name(surveys[0].digests, occurrences[0].get(0, 0))
         text: Iterator[Text] = ((name, chunk) for chunk in chunks(read_stretch(stretches, work.text_stretch)))
-        counts = Counter(repeated=0 if source.start else len(occurrences[0]))
+        counts = Counter(repeated=0 if source.start else repeated_in(occurrences))
         return tokenise_stretch(source, text, folder_of([*depends, source.start, source.end], job), counts, work, job)
-    counts = Counter(repeated=sum(map(len, occurrences)))
+    counts = Counter(repeated=repeated_in(occurrences))
     if work.group.is_stretch:
         text = document_chunks(surveys[0], occurrences[0], job)
         return tokenise_stretch(surveys[0].source, text, folder_of([*depends, "tokens"], job), counts, work, job)

@@ -1,5 +1,6 @@
 """Large files are the work of many, and nothing shows of it: whole stores, made in one stretch a file and in many."""
 
+import hashlib
 import json
 import os
 from collections import Counter
@@ -122,3 +123,28 @@ def test_a_killed_run_of_many_stretches_continues_to_the_same_store(tokenizer, t
     storm(job("killed", *many), 2, seconds, seed=1)
     assert facts(f"{tmp_path}/killed") == facts(f"{tmp_path}/undisturbed") == facts(f"{tmp_path}/whole")
     assert sorted(os.listdir(tmp_path / "killed")) == ["command.json", "manifest.json", "shards", "tokenizer"]
+
+
+@pytest.mark.slow
+def test_of_near_copies_one_is_kept_whatever_the_workers_and_stretches(folder):
+    """The store is that of the kept documents alone: of each group the one whose digest is the smallest."""
+    groups = []
+    for seed in range(12):
+        text = words(300, seed)
+        groups.append([text, f"{text} the end", f"Today: {text}"][: 1 + seed % 3])
+    documents = [text for version in range(3) for group in groups for text in group[version : version + 1]]
+    documents.append(documents[5])  # an equal one, too
+    kept = {min(group, key=lambda text: hashlib.blake2b(text.encode(), digest_size=16).digest()) for group in groups}
+    first = [text for place, text in enumerate(documents) if text in kept and text not in documents[:place]]
+
+    def write(name, texts):
+        (folder / name).write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+    write("all.jsonl", documents)
+    write("kept.jsonl", first)
+    found = make(folder, "all.jsonl", "found", "--near_copies=0.8")
+    counts = read_manifest(found).counts
+    assert (counts["near_copies"], counts["repeated"]) == (len(set(documents)) - 12, 1)
+    assert read_manifest(found).digest == read_manifest(make(folder, "kept.jsonl", "plain")).digest
+    many = ["--stretch_bytes=5000", "--direct_num_workers=2"]
+    assert facts(make(folder, "all.jsonl", "divided", "--near_copies=0.8", *many)) == facts(found)
