@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
-from pipeline.runtime.errors import UserError
+from pipeline.runtime.errors import ResumableError, UserError
 from pipeline.runtime.progress import note
 from pipeline.text.documents import Source
 from pipeline.text.stretches import divide, divide_text
@@ -75,7 +75,7 @@ class SurveyedGroup:
     def surveys(self) -> list[Survey]:
         saved = _read_surveys(self.url)
         if saved is None:
-            raise UserError(f"{self.url}: damaged: run the same command again")
+            raise ResumableError(f"{self.url}: damaged", "run the same command again")
         return saved
 
 
