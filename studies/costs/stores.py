@@ -2,8 +2,8 @@
 
 Tokens are drawn as pieces are in text: by Zipf's law, ids in the order of frequency, as byte pair encodings nearly have
 them. What the text is like decides. Of a small study on English, with 4,096 pieces, stores of negatives had between 1 %
-less and 4 % more than this says, but the law's numbers were fitted on some of them; windows had up to a fifth less, where
-many of a shard are of one long document.
+less and 4 % more than this says, but the law's numbers were fitted on some of them; windows had up to a fifth less,
+where many of a shard are of one long document.
 """
 
 import math
