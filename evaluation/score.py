@@ -113,6 +113,8 @@ def score_part(job: "ScoringJob") -> Manifest | None:
         job.writer.claim(job.tokenizer_folder)
     if not job.settings.finish:
         make_here(job)
+    if job.writer.is_finished:  # by a part that was started twice
+        return read_manifest(job.settings.output)
     there = job.writer.shard_files()
     shards = [job.writer.shard(there.get(number, ()), job.settings_digest) for number in job.numbers]
     if missing := [number for number, shard in enumerate(shards) if shard is None]:

@@ -24,7 +24,7 @@ from pipeline import make_windows
 from pipeline.engines.environment import prepare_environment
 from pipeline.mining.settings import MiningSettings, context_lengths_of
 from pipeline.runtime import files
-from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.errors import ResumableError, UserError, exit_with
 from pipeline.runtime.parts import run_parts, visible_gpus
 from pipeline.runtime.progress import noted, showing
 from pipeline.runtime.settings import read_known_settings
@@ -167,11 +167,16 @@ def mine_here(job: "MiningJob") -> dict[str, int]:
     else:
         job.join(parent)
     counters: Counter[str] = Counter()
-    with shown(job):
-        if not job.settings.finish:
-            counters.update(make_shards(job, parent))
-    if job.settings.finish or not is_lacking(job, parent):
-        finish_here(job, parent)
+    try:
+        with shown(job):
+            if not job.settings.finish:
+                counters.update(make_shards(job, parent))
+        if job.settings.finish or not is_lacking(job, parent):
+            finish_here(job, parent)
+    except (OSError, ResumableError):
+        # The work folder goes when a store is finished, also from under a part that was started twice.
+        if job.settings.alone or not all(store.writer.is_finished for store in job.stores):
+            raise
     return counters
 
 

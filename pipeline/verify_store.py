@@ -84,10 +84,11 @@ def verify(store: str) -> list[Problem]:
 
 
 def strays(store: str, manifest: Manifest) -> list[str]:
-    """Files beside the shards, except what a second worker made of one of them and wrote too late to be chosen."""
+    """Files beside the shards, except unfinished ones and second makings of a shard, too late to be chosen."""
     known = {shard.file for shard in manifest.shards}
     by_number = {number_of(shard.file): shard for shard in manifest.shards}
-    found = [f"{SHARDS}/{name}" for name in files.names_in(files.join(store, SHARDS))]
+    names = [name for name in files.names_in(files.join(store, SHARDS)) if not files.is_temporary(name)]
+    found = [f"{SHARDS}/{name}" for name in names]
     return [file for file in found if file not in known and not is_late_copy(store, file, by_number)]
 
 

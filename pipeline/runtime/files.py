@@ -186,11 +186,16 @@ def remove_if_empty(folder: str) -> None:
         remove(folder)
 
 
+def is_temporary(name: str) -> bool:
+    """Whether a file is one that `put` has not finished."""
+    return name.startswith(".") and name.endswith(".tmp")
+
+
 def remove_temporaries(folder: str) -> None:
     """Deletes what killed writers left below a folder."""
     system, path = resolve(folder)
     for entry in system.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True)):
-        if entry.type == fs.FileType.File and entry.base_name.startswith(".") and entry.base_name.endswith(".tmp"):
+        if entry.type == fs.FileType.File and is_temporary(entry.base_name):
             system.delete_file(entry.path)
 
 

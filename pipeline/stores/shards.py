@@ -182,8 +182,11 @@ def _footer(url: str) -> dict[str, Any]:
 
 
 def remove_others(store: str, shards: list[Shard]) -> None:
-    """Removes the files beside a store's shards: those of an earlier run that had more of them."""
+    """Removes the files beside a store's shards: those of an earlier run that had more of them, and second makings.
+
+    What another worker is writing just now is left to it.
+    """
     written = {shard.file for shard in shards}
     for name in files.names_in(files.join(store, SHARDS)):
-        if f"{SHARDS}/{name}" not in written:
+        if f"{SHARDS}/{name}" not in written and not files.is_temporary(name):
             files.remove(files.join(store, SHARDS, name))

@@ -16,7 +16,7 @@ that was there before, and leaves nothing where there was none; and what a kille
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +104,8 @@ class StoreWriter(OutputFolder):
             return None
         if not is_whole(self.output, manifest):
             return None
-        files.remove(self.work)  # left if the last run was killed in its last moment
+        with suppress(OSError):  # a part that came too late may be at work there
+            files.remove(self.work)  # left if the last run was killed in its last moment
         return manifest
 
     def there(self, overwrite: bool) -> Manifest | None:
@@ -157,10 +158,14 @@ class StoreWriter(OutputFolder):
 
     @property
     def is_claimed(self) -> bool:
-        """Whether the folder is that of a run with these settings which has not ended."""
+        """Whether the folder is that of a run with these settings."""
         there = read_record(self.output)
-        same = there is not None and there.settings == self.record.settings
-        return same and not files.is_file(files.join(self.output, MANIFEST))
+        return there is not None and there.settings == self.record.settings
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is a manifest: this run's, or that of another part, which was faster."""
+        return self.is_claimed and files.is_file(files.join(self.output, MANIFEST))
 
     def claim(self, tokenizer: str) -> None:
         """Makes the folder this run's. Shards of another run are replaced one by one; its manifest goes first."""
@@ -240,7 +245,8 @@ class StoreWriter(OutputFolder):
         )
         write_manifest(self.output, manifest)
         remove_others(self.output, manifest.shards)
-        files.remove(self.work)
+        with suppress(OSError):
+            files.remove(self.work)
         return manifest
 
 

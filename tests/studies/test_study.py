@@ -177,7 +177,7 @@ def test_what_is_wrong_with_a_study_is_said_with_its_line(text, message, tmp_pat
 
 def test_the_schema_knows_every_section():
     study = json.loads((ROOT / "schemas/study.schema.json").read_text())
-    assert set(study["properties"]) == {*SECTIONS, "title"}
+    assert set(study["properties"]) == {*SECTIONS, "title", "resources"}
 
 
 def test_a_flag_with_several_values_is_given_several_times(tmp_path):

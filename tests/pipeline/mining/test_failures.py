@@ -37,13 +37,10 @@ class Engine:
     def with_sampling(self, sampling):
         return self
 
-    def sample(self, *request):
+    def sample_and_score(self, *request):
         type(self).calls += 1
         self.fail(self.calls)
-        return self.real.sample(*request)
-
-    def log_prob(self, *request):
-        return self.real.log_prob(*request)
+        return self.real.sample_and_score(*request)
 
     def close(self):
         self.real.close()

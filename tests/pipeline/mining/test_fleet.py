@@ -23,14 +23,14 @@ from tests.helpers.mining import arguments
 BROKEN_ONCE = """
 import os
 from pipeline.engines import torch_engine
-real = torch_engine.TorchEngine.sample
-def sample(self, *request):
+real = torch_engine.TorchEngine._draw
+def draw(self, *request):
     try:
         os.close(os.open(os.environ["BROKEN_ONCE"], os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return real(self, *request)
     raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
-torch_engine.TorchEngine.sample = sample
+torch_engine.TorchEngine._draw = draw
 """
 
 

@@ -26,13 +26,10 @@ class Echo:
             drawn.append(Completions(tokens, log_p, log_p + 0.5))
         return drawn
 
-    def log_prob(self, contexts, completions):
-        return np.array(
-            [
-                -float(len(context)) - len(completion) / 100
-                for context, completion in zip(contexts, completions, strict=True)
-            ]
-        )
+    def sample_and_score(self, contexts, completions, seeds, n):
+        pairs = zip(contexts, completions, strict=True)
+        log_p = [-float(len(context)) - len(completion) / 100 for context, completion in pairs]
+        return self.sample(contexts, list(map(len, completions)), seeds, n), np.array(log_p)
 
 
 def windows(count: int, length: int = 40) -> pa.Table:
