@@ -82,12 +82,12 @@ def test_the_demos_stores_and_models_are_as_large_as_is_said(tmp_path):
 
 
 def test_trainings_of_the_paper_by_hand(paper):
-    """6 FLOPs a weight and token: 2,048 windows of 160 in 180,000 steps, in fp32, as the recipe has it."""
+    """6 FLOPs a weight and token: 2,048 windows of 160 in 180,000 steps, in bf16, as the recipe has it."""
     cost = paper["language_models/books-1-prefix"]
     tokens = 180_000 * 2_048 * 160
     assert cost.read == pytest.approx(tokens, rel=0.001)
     weights, attention = 202_458_112, 2 * 160 * 12 * 1024
-    assert cost.seconds == pytest.approx(6 * (weights + attention) * tokens / (19.5e12 * 0.65), rel=0.001)
+    assert cost.seconds == pytest.approx(6 * (weights + attention) * tokens / (312e12 * 0.4), rel=0.001)
     ralm = paper["language_models/books-ralm-12l"]  # twice the windows, and a frozen network beside
     assert ralm.seconds == pytest.approx(2 * 4 / 3 * cost.seconds, rel=0.001)
     unit = paper["energy_models/books-unit"]  # a real and a generated window a row, a start token, no output layer
@@ -126,16 +126,16 @@ def test_every_job_is_counted_and_every_gpu_known(paper, capsys):
 
 
 def test_values_and_assumptions_change_what_they_should(paper):
-    few = costs_of("paper", set=("bound_samples=10000",), precision="bf16", tokens=("ccnews/train=1e9",))
+    few = costs_of("paper", set=("bound_samples=10000",), precision="fp32", tokens=("ccnews/train=1e9",))
     name = "negatives/news-test-samples-12l"
     assert few[name].generated == pytest.approx(paper[name].generated / 10)
     train = "negatives/news-train-prefix"
     assert few[train].generated == pytest.approx(30 * 1e9 / 160, rel=0.001)
     model = "language_models/books-1-prefix"
-    assert few[model].seconds == pytest.approx(paper[model].seconds * 19.5 * 0.65 / (312 * 0.4), rel=0.001)
+    assert few[model].seconds == pytest.approx(paper[model].seconds / (19.5 * 0.65 / (312 * 0.4)), rel=0.001)
     measured = costs_of("paper", tokens_per_second=1e4)
     assert measured[name].seconds >= 1_000 * 100_000 * 40 / 1e4
-    assert sum(cost.seconds for cost in paper.values()) > 3000 * DAY
+    assert 1000 * DAY < sum(cost.seconds for cost in paper.values()) < 2000 * DAY
 
 
 def test_what_cannot_be_counted_is_named(tmp_path):

@@ -70,9 +70,13 @@ def test_srun_starts_ranks_on_machines_that_share_a_bucket_alone_and_one_rank_co
             for node, (disk, command) in enumerate(zip(disks, commands, strict=True)):
                 disk.mkdir()
                 task = os.environ | job | {"SLURM_PROCID": str(node), "SLURM_NODEID": str(node)}
-                silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-                process = ends.enter_context(started(command, env=task, **silent))
-            await_sign(process, lambda: files.is_file(f"{checkpoint}/whole.json"))
+                said = ends.enter_context(open(tmp_path / f"said-{node}", "wb"))
+                process = ends.enter_context(started(command, env=task, stdout=said, stderr=said))
+            try:
+                await_sign(process, lambda: files.is_file(f"{checkpoint}/whole.json"))
+            except AssertionError as error:
+                words = [(tmp_path / f"said-{node}").read_text()[-2000:] for node in (0, 1)]
+                raise AssertionError(words) from error
         assert {name for name in files.names_in(checkpoint) if name.startswith("zero")} == {
             f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in (0, 1)
         }

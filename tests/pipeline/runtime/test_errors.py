@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pipeline.engines.sampling import Sampling
-from pipeline.mining.graph import TooManyDuplicates, check_duplicates
+from pipeline.mining.making import TooManyDuplicates, check_duplicates
 from pipeline.mining.job import MiningJob, StoreJob
 from pipeline.mining.rows import Sketch
 from pipeline.mining.settings import MiningSettings
