@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from pipeline.engines.sampling import Sampling
-from pipeline.mining.making import TooManyDuplicates, check_duplicates
 from pipeline.mining.job import MiningJob, StoreJob
+from pipeline.mining.making import TooManyDuplicates, check_duplicates
 from pipeline.mining.rows import Sketch
 from pipeline.mining.settings import MiningSettings
 from pipeline.runtime.beam import beam_options, run
