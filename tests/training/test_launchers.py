@@ -53,6 +53,8 @@ def test_srun_starts_ranks_on_machines_that_share_a_bucket_alone_and_one_rank_co
     negatives, alone, tmp_path, monkeypatch
 ):
     """Two processes with the variables of two nodes of Slurm's, which is not here, and a disk each."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "MASTER_ADDR"):  # left by trainings in this process
+        monkeypatch.delenv(name, raising=False)
     port = free_port()
     monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", f"http://localhost:{port}")
     server = [sys.executable, "-m", "gcp_storage_emulator", "start", "--in-memory", "--default-bucket=models"]
