@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.mining.job import MiningJob
-from pipeline.mining.making import MadeShard, check_duplicates, shard_of
+from pipeline.mining.making import MadeShard, check_duplicates
 from pipeline.mining.rows import Counts, Sketch, count
 from pipeline.runtime import files
+from pipeline.runtime.errors import ResumableError
 from pipeline.runtime.parts import lacking
 from pipeline.stores.manifest import Manifest
 from pipeline.stores.shards import Shard
@@ -48,6 +49,15 @@ def tally(made: MadeShard, job: MiningJob, parent: Manifest) -> tuple[int, Tally
     shard = shard_of(made, job, parent)
     counts, sketch = count(read_rows(job.stores[made.store].writer.output, shard.file))
     return made.store, Tally([shard], 0, counts, sketch)
+
+
+def shard_of(made: MadeShard, job: MiningJob, parent: Manifest) -> Shard:
+    """What the manifest says of a shard, from the shard itself."""
+    store = job.stores[made.store]
+    shard = store.writer.shard([made.file] if made.file else [], job.settings_digest(store, parent))
+    if shard is None:
+        raise ResumableError(f"{files.join(store.writer.output, made.file or '')}: it has vanished since it was made")
+    return shard
 
 
 def total(tallies: Iterable[Tally]) -> Tally:

@@ -25,7 +25,6 @@ from pipeline.runtime.errors import ResumableError, UserError, first_line
 from pipeline.runtime.progress import note
 from pipeline.stores.manifest import Manifest
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import Shard
 
 STARTS = 2  # of an engine, on which a shard fails before it is put aside
 IN_A_ROW = 3  # shards put aside one after the other, after which a worker gives up
@@ -191,12 +190,3 @@ def check_duplicates(sketch: Sketch, store: StoreJob, job: MiningJob) -> None:
             f"--output {store.writer.output}: {share:.0%} of the negatives are equal to another window's: are the "
             f"windows' ids or the engine's seeds all the same? To go on all the same, raise --max_duplicate_fraction"
         )
-
-
-def shard_of(made: MadeShard, job: MiningJob, parent: Manifest) -> Shard:
-    """What the manifest says of a shard, from the shard itself."""
-    store = job.stores[made.store]
-    shard = store.writer.shard([made.file] if made.file else [], job.settings_digest(store, parent))
-    if shard is None:
-        raise ResumableError(f"{files.join(store.writer.output, made.file or '')}: it has vanished since it was made")
-    return shard
