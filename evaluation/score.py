@@ -11,7 +11,9 @@ many processes as one likes, any cluster.
 """
 
 import sys
+import uuid
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,11 +23,14 @@ from tqdm import tqdm
 
 from evaluation.joint.scorers import Scorer, is_energy_model, open_scorer, score_rows
 from pipeline.engines.choice import accelerator_setting
+from pipeline.engines.failures import end_if_broken, missing_accelerator
+from pipeline.mining.plan import is_elsewhere
 from pipeline.models.language_model import open_language_model
 from pipeline.models.precision import PRECISIONS
 from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import ResumableError, UserError, exit_with
+from pipeline.runtime.lock import renewing
 from pipeline.runtime.parts import PartSettings, lacking, run_parts, visible_gpus
 from pipeline.runtime.settings import read_known_settings, setting
 from pipeline.runtime.summary import print_summary
@@ -78,11 +83,11 @@ def score(settings: ScoreSettings, beam: Sequence[str] = ()) -> Manifest | None:
         beam_options(list(beam))
         if not settings.alone or settings.devices is not None:
             raise UserError("--part, --finish, --devices: without options of Beam's, which divides the work itself")
-    job = ScoringJob(settings, writer_of(settings, beam))
+    job = ScoringJob(settings, writer_of(settings, beam), uuid.uuid4().hex if is_elsewhere(beam) else None)
     parts = 1 if beam or not settings.alone else settings.devices or max(1, visible_gpus())
     if parts > 1 and job.writer.made_before(settings.overwrite) is None:
         run_parts("evaluation.score", settings.recorded().to_words(), parts)
-    with job.writer.held() if settings.alone else job.writer.shared():
+    with job.writer.held(job.run) if settings.alone else job.writer.shared():
         if (there := job.writer.made_before(settings.overwrite)) is not None:
             return there
         if not settings.alone:
@@ -141,6 +146,7 @@ class ScoringJob:
 
     settings: ScoreSettings
     writer: StoreWriter
+    run: str | None = None  # of workers elsewhere, who hold the store too, and whom a runner replaces when they end
 
     @cached_property
     def negatives(self) -> Store:
@@ -148,8 +154,19 @@ class ScoringJob:
 
     @cached_property
     def scorer(self) -> Scorer:
+        if (accelerator := self.settings.accelerator) and (reason := missing_accelerator(accelerator)):
+            raise UserError(reason)
         window = int(self.negatives.manifest.settings["window"])
         return open_scorer(self.settings.energy, window, self.settings.batch_size, self.settings.precision)
+
+    @cached_property
+    def there(self) -> dict[int, list[str]]:
+        """The files that were there when this worker began: what others write since then is only made once more."""
+        return self.writer.shard_files()
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keeps the store this run's while a worker elsewhere works for it, whatever becomes of who started that."""
+        return renewing([self.writer.output], self.run) if self.run else nullcontext()
 
     @property
     def numbers(self) -> range:
@@ -167,7 +184,7 @@ class ScoringJob:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the network: a worker opens its own."""
-        return {"settings": self.settings, "writer": self.writer}
+        return {"settings": self.settings, "writer": self.writer, "run": self.run}
 
 
 def describe_energy(name: str, store: Store) -> dict[str, Any]:
@@ -184,29 +201,38 @@ def describe_energy(name: str, store: Store) -> dict[str, Any]:
 
 def make_here(job: ScoringJob) -> list[Shard]:
     """One shard after another, in this process: all of them, or those of a part."""
-    made, numbers, there = [], job.settings.own(job.numbers), job.writer.shard_files()
+    made, numbers = [], job.settings.own(job.numbers)
     shards = job.negatives.manifest.shards
     rows = sum(shards[number].rows for number in numbers)
     with tqdm(total=rows, unit=" rows", unit_scale=True, dynamic_ncols=True, disable=None) as bar:
         for number in numbers:
             bar.set_description(f"shard {number + 1} of {len(shards)}")
-            made.append(make_shard(number, job, there))
+            made.append(make_shard(number, job))
             bar.update(shards[number].rows)
     return made
 
 
-def make_shard(number: int, job: ScoringJob, there: dict[int, list[str]] | None = None) -> Shard:
-    """The energies of one shard of negatives, unless they are there."""
-    names = (job.writer.shard_files() if there is None else there).get(number, ())
-    if (made := job.writer.shard(names, job.settings_digest)) is not None:
+def make_shard(number: int, job: ScoringJob) -> Shard:
+    """The energies of one shard of negatives, unless they are there. A broken device ends a fleet's worker."""
+    if (made := job.writer.shard(job.there.get(number, ()), job.settings_digest)) is not None:
         return made
+    with job.held():
+        try:
+            energies = score_shard(number, job)
+        except Exception as error:
+            end_if_broken(error, replaced=job.run is not None)
+            raise
+        return job.writer.write(number, energies, job.settings_digest)
+
+
+def score_shard(number: int, job: ScoringJob) -> pa.Table:
     tables = [score_rows(rows, job.scorer) for rows in job.negatives.batches(shards=[number])]
     energies = pa.concat_tables(tables) if tables else score_rows(job.negatives.schema.empty_table(), job.scorer)
     bad = [value for value in energies["energy"].to_pylist() if value != value or abs(value) == float("inf")]
     if bad:
         model, store = job.settings.energy, job.settings.store
         raise UserError(f"{model}: it gives a window of {store} the energy {bad[0]}: train it again")
-    return job.writer.write(number, energies.combine_chunks(), job.settings_digest)
+    return energies.combine_chunks()
 
 
 def run_on_beam(job: ScoringJob, options: Sequence[str]) -> None:

@@ -1,9 +1,15 @@
 """Whose fault a failure is: the device's or its driver's, or something that another attempt may mend."""
 
+import logging
+import os
 import re
 import subprocess
 
 import torch
+
+from pipeline.runtime.errors import ResumableError, first_line
+
+BROKEN_DEVICE = 70  # the exit code of a process whose device is broken
 
 # What CUDA, its libraries and vLLM say when nothing more can be had from a device, whoever raises it.
 BROKEN = re.compile(
@@ -24,6 +30,16 @@ def is_broken_device(error: BaseException) -> bool:
         if (cause := error.__cause__ or error.__context__) is None:
             return False
         error = cause
+
+
+def end_if_broken(error: Exception, replaced: bool) -> None:
+    """A broken device takes its process with it where a runner has it `replaced` by another one; else it ends the run."""
+    if not is_broken_device(error):
+        return
+    logging.getLogger(__name__).critical("ending this worker, whose device is broken: %s", error)
+    if replaced:
+        os._exit(BROKEN_DEVICE)
+    raise ResumableError(f"the device or its engine is broken ({first_line(error)})") from error
 
 
 def missing_accelerator(wanted: str) -> str | None:

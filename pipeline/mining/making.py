@@ -5,8 +5,6 @@ that fails on two starts of the engine is put aside, and a few of those in a row
 run: something is wrong that further shards will not mend.
 """
 
-import logging
-import os
 import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -14,7 +12,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 
 import schemas
-from pipeline.engines.failures import is_broken_device, missing_accelerator
+from pipeline.engines.failures import end_if_broken, missing_accelerator
 from pipeline.engines.sampling import TEMPERATURE
 from pipeline.mining.job import MiningJob, StoreJob, Unit
 from pipeline.mining.pieces import Pieces, windows_in_a_piece
@@ -29,7 +27,6 @@ from pipeline.stores.reader import Store
 STARTS = 2  # of an engine, on which a shard fails before it is put aside
 IN_A_ROW = 3  # shards put aside one after the other, after which a worker gives up
 PIECES = "pieces"
-BROKEN_DEVICE = 70  # the exit code of a process whose device is broken
 
 
 class TooManyDuplicates(UserError):
@@ -106,7 +103,7 @@ class ShardMaker:
                 failure: Exception = error
             except Exception as error:
                 failure = error
-            self._end_if_broken(failure)
+            end_if_broken(failure, self.job.elsewhere)
             self.generators.forget()  # an engine that has died is started again
             if start + 1 == STARTS:
                 return self._put_aside(number, unit, failure)
@@ -117,20 +114,12 @@ class ShardMaker:
         try:
             return self.generators.get(number)
         except UserError as error:
-            self._end_if_broken(error)
+            end_if_broken(error, self.job.elsewhere)
             raise
         except Exception as error:
-            self._end_if_broken(error)
+            end_if_broken(error, self.job.elsewhere)
             name = self.job.stores[number].generator
             raise ResumableError(f"{name}: its engine cannot start ({first_line(error)})") from error
-
-    def _end_if_broken(self, error: Exception) -> None:
-        """A broken device takes its worker's process with it, where a runner gives the work to another one."""
-        if is_broken_device(error):
-            logging.getLogger(__name__).critical("ending this worker, whose device is broken: %s", error)
-            if self.job.elsewhere:
-                os._exit(BROKEN_DEVICE)
-            raise ResumableError(f"the device or its engine is broken ({first_line(error)})") from error
 
     def _make(self, number: int, unit: Unit, windows: pa.Table, generator: Sampler) -> MadeShard:
         store, digest = self.job.stores[number], self.digests[number]

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from evaluation import score as score_job
 from evaluation.score import ScoreSettings
 from pipeline.models.model_folder import quiet
-from pipeline.runtime.errors import UserError
+from pipeline.runtime.errors import ResumableError, UserError
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import train_tokenizer
 from pipeline.verify_store import verify
@@ -198,3 +198,54 @@ def test_parts_make_the_store_that_one_run_makes(world, tmp_path):
     assert shard_bytes(str(tmp_path / "parts")) == shard_bytes(str(tmp_path / "whole"))
     assert verify(str(tmp_path / "parts")) == []
     assert score_job.score(replace(parts, part="1/2")).digest == whole.digest
+
+
+ECC = "CUDA error: uncorrectable ECC error encountered"
+
+
+def test_a_broken_device_ends_the_run_at_once_and_loses_nothing(world, tmp_path, monkeypatch):
+    given = ScoreSettings(energy=str(world.folder / "energy"), store=world.samples, output=str(tmp_path / "whole"))
+    whole = score_job.score(given)
+    calls, score_rows = [], score_job.score_rows
+
+    def broken(rows, scorer):
+        calls.append(len(rows))
+        if len(calls) > 1:
+            raise RuntimeError(ECC)
+        return score_rows(rows, scorer)
+
+    again = replace(given, output=str(tmp_path / "again"))
+    monkeypatch.setattr(score_job, "score_rows", broken)
+    with pytest.raises(ResumableError, match=r"the device or its engine is broken .*uncorrectable ECC.*same command"):
+        score_job.score(again)
+    assert len(calls) == 2
+    monkeypatch.setattr(score_job, "score_rows", lambda *given: calls.append(0) or score_rows(*given))
+    calls.clear()
+    assert score_job.score(again).digest == whole.digest
+    assert len(calls) == len(whole.shards) - 1
+
+
+def test_workers_elsewhere_hold_the_store_and_stop_if_somebody_else_has_it(world, tmp_path):
+    settings = ScoreSettings(energy=str(world.folder / "energy"), store=world.samples, output=str(tmp_path / "store"))
+    job = score_job.ScoringJob(settings, score_job.writer_of(settings, []), run="ours")
+    with job.writer.making():
+        job.writer.claim(job.tokenizer_folder)
+        assert score_job.make_shard(0, job).rows
+        # Whoever started it may be gone: what its worker renewed still keeps others out.
+        with pytest.raises(UserError, match=r"a worker of run ours, .*is writing it: wait until it ends"):
+            score_job.score(settings)
+        with pytest.raises(ResumableError, match="has taken over from this run, which stops here"):
+            score_job.make_shard(1, replace(job, run="theirs"))
+
+
+def test_an_accelerator_that_is_not_there_is_an_error_of_the_worker(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    settings = ScoreSettings(
+        energy=str(world.folder / "energy"),
+        store=world.samples,
+        output=str(tmp_path / "store"),
+        accelerator="type:nvidia-l4",
+    )
+    job = score_job.ScoringJob(settings, score_job.writer_of(settings, []))
+    with pytest.raises(UserError, match=r"this worker sees no CUDA device: .*driver of 580 or newer"):
+        score_job.make_shard(0, job)

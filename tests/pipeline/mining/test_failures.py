@@ -97,19 +97,16 @@ def test_a_broken_device_ends_the_run_at_once_and_loses_nothing(
     assert shard_bytes(str(tmp_path / "store")) == shard_bytes(undisturbed)
 
 
-BROKEN = """
-import sys
-from pipeline.mining import making
-maker = making.ShardMaker.__new__(making.ShardMaker)
-maker.job = type("Job", (), {"elsewhere": True})
-maker._end_if_broken(RuntimeError("CUDA error: uncorrectable ECC error encountered"))
+BROKEN = f"""
+from pipeline.engines.failures import end_if_broken
+end_if_broken(RuntimeError("{ECC}"), replaced=True)
 print("still here")
 """
 
 
 def test_on_a_fleet_it_ends_the_workers_process():
     ended = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, cwd=os.getcwd())
-    assert ended.returncode == making.BROKEN_DEVICE
+    assert ended.returncode == failures.BROKEN_DEVICE
     assert "still here" not in ended.stdout
     assert "uncorrectable ECC" in ended.stderr
 
