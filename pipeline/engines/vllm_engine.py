@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pipeline.engines.choice import USUAL, EngineOptions
 from pipeline.engines.environment import prepare_environment
 from pipeline.engines.sampling import NUCLEUS, TOP_K, Completions, Sampling
+from pipeline.engines.vllm_models import check_heads_on_cpu, head_size
 from pipeline.models.language_model import LanguageModelFolder
 from pipeline.models.precision import DTYPES, FP32
 from pipeline.runtime.errors import UserError, first_line
@@ -230,23 +231,14 @@ class VllmEngine:
 
     def _cpu_settings(self) -> dict[str, Any]:
         import psutil
-        from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
+        check_heads_on_cpu(self.model)
         config = self.model.config
-        heads = int(config.num_attention_heads)
-        size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
-        sizes = CPUAttentionBackend.get_supported_head_sizes()
-        if size not in sizes:
-            raise UserError(
-                f"{self.model.name}: heads of size {size}, vLLM on CPU has {', '.join(map(str, sizes))}: "
-                f"use --engine torch"
-            )
         # Without a limit vLLM takes nearly all of the memory. A quarter of what is free is enough for any batch that
         # is worth having, and no more is taken than so many sequences fill.
         blocks = -(-(self.window_length + 1) // CPU_BLOCK)
-        token = (
-            2 * 4 * int(config.num_hidden_layers) * size * int(getattr(config, "num_key_value_heads", None) or heads)
-        )
+        heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+        token = 2 * 4 * int(config.num_hidden_layers) * head_size(self.model) * heads
         sequence = blocks * CPU_BLOCK * token
         sequences = self.options.sequences or max(1, min(SEQUENCES, psutil.virtual_memory().available // 4 // sequence))
         return {

@@ -9,6 +9,7 @@ import yaml
 
 from pipeline.engines.choice import VLLM
 from pipeline.engines.sampling import NUCLEUS, Sampling
+from pipeline.engines.vllm_models import check_before_submission
 from pipeline.mining.job import StoreJob
 from pipeline.mining.settings import MiningSettings
 from pipeline.models.language_model import LanguageModelFolder, open_language_model
@@ -57,6 +58,8 @@ def find_stores(
         model.check_fits(windows.window, windows.tokenizer, windows.path)
         if settings.engine == VLLM:
             model.check_runs_elsewhere()
+            if is_elsewhere(beam):
+                check_before_submission(model, windows.window, on_gpus=bool(settings.accelerator))
         output = settings.output if len(planned) == 1 else files.join(settings.output, plan.name)
         if output in outputs:
             raise UserError(f"--generator {name}: two generators of the same name and rule would share {output}")
