@@ -3,10 +3,9 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from evaluation.analyses.inputs import AnalysisInput, describe_input
@@ -16,6 +15,9 @@ from pipeline.runtime import files
 from pipeline.runtime.provenance import code_version
 from pipeline.runtime.settings import Settings, read_settings, setting
 from schemas.results import ANALYSIS, ANALYSIS_FILE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WIDEST = 48  # characters of a text in a printed table
 SHOWN = 12  # rows of a printed table
@@ -68,7 +70,7 @@ def mean_and_error(values: ArrayLike) -> tuple[float, float | None]:
     return float(array.mean()), float(array.std(ddof=1) / np.sqrt(len(array))) if len(array) > 1 else None
 
 
-def write(analysis: Analysis, figure: Figure, output: str) -> Analysis:
+def write(analysis: Analysis, figure: "Figure", output: str) -> Analysis:
     """The figure first: where there is an analysis.json, the rest is there too."""
     for kind in ("svg", "png"):
         files.put(files.join(output, f"figure.{kind}"), saved(figure, kind))

@@ -11,11 +11,10 @@ model's, chosen with probability softmax(-E). The stores are those of evaluation
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
@@ -29,6 +28,9 @@ from pipeline.engines.sampling import request_seed, uniform
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.stores.reader import Store
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Numbers = NDArray[np.float64]
 
@@ -151,7 +153,7 @@ def summary(model: str, values: dict[str, Numbers]) -> dict[str, Any]:
 
 
 @styled
-def figure_of(values: dict[str, Numbers]) -> Figure:
+def figure_of(values: dict[str, Numbers]) -> "Figure":
     figure, axes = panels(2, sharey=True)
     for place, (model, colour) in zip(axes, (("base", BASE), ("joint", JOINT)), strict=True):
         real, sample = values[f"{model}_real"], values[f"{model}_sample"]

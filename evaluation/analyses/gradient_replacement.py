@@ -11,10 +11,9 @@ takes the gradient anew, and so on. Perplexity is the language model's, of the c
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -46,6 +45,9 @@ from pipeline.runtime.settings import setting
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from schemas.division import completion_start, divide, join
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 GOALS = {("real", HIGHER): BASE, ("real", LOWER): REAL, ("generated", LOWER): JOINT}
 WINDOWS_IN_FIGURE = 40  # windows of each goal in the figure
@@ -170,7 +172,7 @@ def summary(examples: Sequence[dict[str, Any]], text: str, goal: str) -> dict[st
 
 
 @styled
-def figure_of(examples: Sequence[dict[str, Any]]) -> Figure:
+def figure_of(examples: Sequence[dict[str, Any]]) -> "Figure":
     figure, axes = panels()
     for (text, goal), colour in GOALS.items():
         own = [one for one in examples if (one["text"], one["goal"]) == (text, goal)][:WINDOWS_IN_FIGURE]

@@ -8,16 +8,18 @@ number of different n-grams in it over the number of all, and the mean is over c
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
 from evaluation.analyses.inputs import JointSamples, Tokens, samples_of, samples_setting
 from evaluation.results.figures import BASE, JOINT, REAL, panels, styled
 from pipeline.runtime.errors import UserError, exit_with
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SIZES = (2, 3, 4)
 TEXTS = {"real": "real", "base": "base", "chosen": "joint"}  # the samples' columns, and what they are called
@@ -91,7 +93,7 @@ def differences(joint: Sequence[ArrayLike], base: Sequence[ArrayLike]) -> list[d
 
 
 @styled
-def figure_of(rows: list[dict[str, Any]]) -> Figure:
+def figure_of(rows: list[dict[str, Any]]) -> "Figure":
     figure, axes = panels()
     texts = list(dict.fromkeys(row["text"] for row in rows if row["text"] in COLOURS))
     for number, text in enumerate(texts):

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -40,6 +39,9 @@ from pipeline.engines.sampling import request_seed
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.stores.reader import Store
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 REPLACEMENT, SWAP = KINDS = ("replacement", "swap")
 MODELS = {"energy": JOINT, "nll": BASE}
@@ -144,7 +146,7 @@ def rows_of(changes: Sequence[Changes]) -> list[dict[str, Any]]:
 
 
 @styled
-def figure_of(rows: list[dict[str, Any]]) -> Figure:
+def figure_of(rows: list[dict[str, Any]]) -> "Figure":
     figure, axes = panels(1, 2, sharex=True)
     for place, model in zip(axes, MODELS, strict=True):
         for kind, line in zip(KINDS, ("-", "--"), strict=True):

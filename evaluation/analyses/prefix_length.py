@@ -11,11 +11,10 @@ Accuracy is balanced over real and generated windows, and a window is called rea
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from matplotlib.figure import Figure
 
 from evaluation.analyses.analysis import Analysis, AnalysisSettings, provenance_of, run, write
 from evaluation.analyses.inputs import store_of, store_setting
@@ -23,6 +22,9 @@ from evaluation.detection.accuracy import balanced_accuracy
 from evaluation.results.figures import INK, panels, styled
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.stores.reader import Store
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MARKERS = "osD^vPX*"
 
@@ -108,7 +110,7 @@ def doubts(stores: Sequence[Store], rows: Sequence[dict[str, Any]]) -> list[str]
 
 
 @styled
-def figure_of(rows: Sequence[dict[str, Any]]) -> Figure:
+def figure_of(rows: Sequence[dict[str, Any]]) -> "Figure":
     figure, axes = panels()
     for number, label in enumerate(dict.fromkeys(row["energy"] for row in rows)):
         own = [row for row in rows if row["energy"] == label]

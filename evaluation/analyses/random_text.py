@@ -11,10 +11,9 @@ a low probability, is what keeps the joint model away from them.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
@@ -34,6 +33,9 @@ from pipeline.engines.sampling import request_seed
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.stores.reader import Store
 from schemas.division import divide, join
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TEXTS = {"real": REAL, "generated": BASE, "shuffled": COLOURS[3], "uniform": COLOURS[4]}
 
@@ -108,7 +110,7 @@ def row_of(text: str, energies: NDArray[np.float64]) -> dict[str, Any]:
 
 
 @styled
-def figure_of(energies: dict[str, NDArray[np.float64]]) -> Figure:
+def figure_of(energies: dict[str, NDArray[np.float64]]) -> "Figure":
     figure, axes = panels()
     edges = np.histogram_bin_edges(np.concatenate(list(energies.values())), bins=30)
     for name, found in energies.items():

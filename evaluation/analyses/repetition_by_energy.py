@@ -9,10 +9,9 @@ is the share of its n-grams that it has had before: 1 less the share of unique o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
@@ -21,6 +20,9 @@ from evaluation.analyses.ngrams import SIZES, unique_share
 from evaluation.results.figures import BASE, COLOURS, INK, JOINT, REAL, panels, styled
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import setting
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TEXTS = {"real": REAL, "best": COLOURS[4], "joint": JOINT, "base": BASE, "worst": COLOURS[3]}
 COLUMNS = {"joint": "chosen"}  # the others are called in the samples as they are here
@@ -106,7 +108,7 @@ def examples_of(
 
 
 @styled
-def figure_of(found: dict[str, dict[int, NDArray[np.float64]]]) -> Figure:
+def figure_of(found: dict[str, dict[int, NDArray[np.float64]]]) -> "Figure":
     figure, axes = panels()
     width = 0.8 / len(found)
     for number, (text, shares) in enumerate(found.items()):

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -42,6 +41,9 @@ from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import setting
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from schemas.division import reading_order
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Numbers = NDArray[np.float64]
 CACHE = "points.json"
@@ -195,7 +197,7 @@ def rows_of(examples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @styled
-def figure_of(examples: Sequence[dict[str, Any]]) -> Figure:
+def figure_of(examples: Sequence[dict[str, Any]]) -> "Figure":
     figure, axes = panels()
     base, joint = ([one[f"{name}_repeats"] for one in examples] for name in ("base", "joint"))
     most = min(1.0, 1.1 * max(*base, *joint))

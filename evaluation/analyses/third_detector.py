@@ -11,10 +11,9 @@ base model's samples is no evidence: that is said, with its own accuracy.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from evaluation.analyses.analysis import Analysis, AnalysisSettings, provenance_of, run, write
@@ -25,6 +24,9 @@ from evaluation.joint.scorers import EnergyScorer
 from evaluation.results.figures import INK, panels, styled
 from pipeline.runtime.errors import UserError, exit_with
 from training.energy.folder import EnergyModelFolder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Flags = NDArray[np.bool_]
 
@@ -110,7 +112,7 @@ def chance_doubt(rows: list[dict[str, Any]]) -> list[str]:
 
 
 @styled
-def figure_of(rows: list[dict[str, Any]]) -> Figure:
+def figure_of(rows: list[dict[str, Any]]) -> "Figure":
     figure, axes = panels()
     shown = [row for row in rows if row["text"] in COLOURS]
     shares = [100 * row["called_real"] for row in shown]

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from evaluation.detection.accuracy import interval
 
 SEEN, NOT_SEEN, CANNOT_TELL = "seen", "not seen", "cannot tell"
 PAIRED, INDEPENDENT = "paired windows", "independent intervals"
 POINTS, PERCENT, NATS, SHARE = "points", "percent", "nats", "share"  # units of differences
-Z = float(norm.ppf(0.975))
+Z = float(ndtri(0.975))
 
 
 @dataclass(frozen=True)

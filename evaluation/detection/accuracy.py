@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
-from sklearn.metrics import roc_auc_score, roc_curve
+from scipy.special import ndtri
 
 Numbers = NDArray[np.float64]
 CHANCE = 0.5
@@ -41,6 +40,8 @@ def balanced_accuracy(
     Scores of the same window (its real completion, its samples, both directions) are not independent of each other:
     the interval counts windows, which `real_windows` and `generated_windows` name (default: all are different).
     """
+    from sklearn.metrics import roc_auc_score  # takes a second: not for those who read results alone
+
     if not len(real) or not len(generated):
         raise ValueError("accuracy needs both real and generated windows")
     owners = np.arange(len(real)) if real_windows is None else np.asarray(real_windows)
@@ -76,7 +77,7 @@ def interval(values: NDArray[np.floating], level: float = 0.95) -> tuple[float, 
     windows, or none, that went wrong otherwise promise a certainty that they do not have.
     """
     padded = np.concatenate([values, [0.0, 0.0, 1.0, 1.0]])
-    half = float(norm.ppf((1 + level) / 2)) * padded.std(ddof=1) / np.sqrt(len(padded))
+    half = float(ndtri((1 + level) / 2)) * padded.std(ddof=1) / np.sqrt(len(padded))
     low, high = padded.mean() - half, padded.mean() + half
     return float(np.clip(min(low, values.mean()), 0, 1)), float(np.clip(max(high, values.mean()), 0, 1))
 
@@ -96,6 +97,8 @@ class Rule:
 
 def best_rule(real: Numbers, generated: Numbers) -> Rule:
     """The sign and threshold with the greatest balanced accuracy on given scores, such as those of a valid split."""
+    from sklearn.metrics import roc_curve
+
     labels = np.concatenate([np.ones(len(real)), np.zeros(len(generated))])
     found: list[tuple[float, int, Rule]] = []
     for sign in (1, -1):

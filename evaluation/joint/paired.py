@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
@@ -59,7 +59,7 @@ def mean_per_token(values: ArrayLike, tokens: ArrayLike, units: ArrayLike, level
         return Interval(mean, None, None)
     without = (own[0].sum() - sums) / (own[1].sum() - lengths)
     error = np.sqrt((count - 1) / count * np.square(without - mean).sum())
-    half = float(student.ppf((1 + level) / 2, count - 1) * error)
+    half = float(stdtrit(count - 1, (1 + level) / 2) * error)
     return Interval(mean, mean - half, mean + half)
 
 

@@ -5,9 +5,6 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
 from evaluation.results.figures import BASE, INK, JOINT, WORDS, saved, styled
 
 WIDE = 500.0  # points
@@ -29,6 +26,9 @@ def curve_figure(
     points: Sequence[dict[str, Any]], across: str, base: float | None, last: dict[str, Any] | None = None
 ) -> str:
     """The bounds on the joint perplexity against samples or position; `last` adds the exact values at the end."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
     figure = Figure(figsize=(5, 3), layout="constrained")
     axes = figure.subplots()
     xs = [point[across] for point in points]

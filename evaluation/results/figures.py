@@ -4,12 +4,14 @@ They have no background and ink of middle brightness: as readable on a dark page
 """
 
 import io
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-import matplotlib
-from matplotlib.figure import Figure
-from matplotlib.rcsetup import cycler
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Given, Drawn = ParamSpec("Given"), TypeVar("Drawn")
 
 WORDS = {"samples": "samples of each context", "position": "position in the window"}
 INK = "#767676"  # 4.5 times brighter than black, 4.5 times darker than white
@@ -18,7 +20,6 @@ REAL, BASE, JOINT = COLOURS[2], COLOURS[1], COLOURS[0]  # what is compared throu
 STYLE = {
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
-    "axes.prop_cycle": cycler(color=COLOURS),
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlecolor": INK,
@@ -30,17 +31,32 @@ STYLE = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
-styled = matplotlib.rc_context(STYLE)  # decorates whatever draws
 
 
-def panels(columns: int = 1, rows: int = 1, **options: Any) -> tuple[Figure, Any]:
+def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
+    """Decorates whatever draws. Matplotlib takes its time to be imported: only what draws waits for it."""
+
+    @wraps(draw)
+    def drawing(*given: Given.args, **options: Given.kwargs) -> Drawn:
+        import matplotlib
+        from matplotlib.rcsetup import cycler
+
+        with matplotlib.rc_context(STYLE | {"axes.prop_cycle": cycler(color=COLOURS)}):
+            return draw(*given, **options)
+
+    return drawing
+
+
+def panels(columns: int = 1, rows: int = 1, **options: Any) -> "tuple[Figure, Any]":
     """A figure, and its axes: one, or an array of them."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(6 if columns == 1 else 4.5 * columns, 1 + 3 * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, **options)
 
 
 @styled
-def saved(figure: Figure, kind: str) -> bytes:
+def saved(figure: "Figure", kind: str) -> bytes:
     """The figure's file, svg or png."""
     sink = io.BytesIO()
     metadata = {"Date": None} if kind == "svg" else None

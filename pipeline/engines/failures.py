@@ -33,7 +33,7 @@ def is_broken_device(error: BaseException) -> bool:
 
 
 def end_if_broken(error: Exception, replaced: bool) -> None:
-    """A broken device takes its process with it where a runner has it `replaced` by another one; else it ends the run."""
+    """A broken device takes its process with it where a runner has that `replaced`; elsewhere it ends the run."""
     if not is_broken_device(error):
         return
     logging.getLogger(__name__).critical("ending this worker, whose device is broken: %s", error)

@@ -15,7 +15,8 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from pipeline.engines.sampling import Completions, Sampling, draw, log_probabilities, uniform
+from pipeline.engines.drawing import draw, log_probabilities
+from pipeline.engines.sampling import Completions, Sampling, uniform
 from pipeline.models.language_model import LanguageModelFolder
 from pipeline.runtime.errors import UserError
 

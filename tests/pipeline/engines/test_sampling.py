@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from pipeline.engines.sampling import Sampling, draw, log_probabilities, request_seed, uniform
+from pipeline.engines.drawing import draw, log_probabilities
+from pipeline.engines.sampling import Sampling, request_seed, uniform
 from pipeline.runtime.errors import UserError
 
 LAST = 1 - 2.0**-53
