@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Given, Drawn = ParamSpec("Given"), TypeVar("Drawn")
+Given = ParamSpec("Given")
+Drawn = TypeVar("Drawn")
 
 WORDS = {"samples": "samples of each context", "position": "position in the window"}
 INK = "#767676"  # 4.5 times brighter than black, 4.5 times darker than white
