@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from tqdm import tqdm
 
 import schemas
 from evaluation.detection.grid import Grid
@@ -35,6 +34,7 @@ from evaluation.results.paper import ACCURACY
 from evaluation.results.parquet_file import write_parquet
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.progress import Bar
 from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.runtime.yaml_file import read_yaml
 from schemas.results import CELLS, CELLS_FILE, GRID, GRID_FILE
@@ -67,7 +67,7 @@ def accuracy_grid(settings: GridSettings) -> dict[str, Any]:
     grid = Grid(settings.root, settings.energies or files.join(settings.output, "energies"))
     wanted = [(row, column) for row in description["rows"] for column in description["columns"]]
     cells = []
-    for row, column in (bar := tqdm(wanted, unit=" cells", dynamic_ncols=True, disable=None)):
+    for row, column in (bar := Bar(wanted, desc="filling the grid", unit=" cells")):
         bar.set_description(f"{row['name']} on {column['name']}")
         cells.append(grid.cell(row, column) | paper_cell(description, row, column))
     result = summary(description, cells)

@@ -25,7 +25,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from tqdm import tqdm
 
 from evaluation.detection.detector import Detection, Detector
 from evaluation.detection.summary import GENERATED, REAL, accuracies, in_words, shares
@@ -35,6 +34,7 @@ from evaluation.results.json_file import write_json
 from evaluation.results.parquet_file import write_parquet
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.progress import Bar
 from pipeline.runtime.provenance import code_version
 from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.text.blocks import BLOCK_TOKENS, LAST_BLOCK, WHITE_SPACE
@@ -130,14 +130,14 @@ def score_texts(inputs: list[LabelledFile], detector: Detector) -> pa.Table:
     plain = not any(input.source.url.endswith((".gz", ".zst", ".parquet")) for input in inputs)
     total = sum(size or 0 for size in sizes) if plain and None not in sizes else None
     columns: dict[str, list[Any]] = {name: [] for name in DETECTIONS.names}
-    with tqdm(total=total, unit="B", unit_scale=True, dynamic_ncols=True, disable=None) as bar:
+    with Bar(total=total, desc="scoring", unit=" bytes", unit_scale=True) as bar:
         for number, input in enumerate(inputs, 1):
             bar.set_description(f"file {number} of {len(inputs)}")
-            before, ids = bar.n, columns["id"]
+            before, ids = bar.done, columns["id"]
             texts = noting_ids(input.source, ids)
             for found in detector.stream(texts, bar.update):
                 add(columns, input, found)
-            bar.update((input.source.bytes or 0) - (bar.n - before) if total else 0)
+            bar.update((input.source.bytes or 0) - (bar.done - before) if total else 0)
     return pa.table(columns, DETECTIONS)
 
 

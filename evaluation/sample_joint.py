@@ -25,7 +25,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from evaluation.joint.model import JointModel, open_proposal
 from evaluation.results.parquet_file import write_parquet
@@ -35,6 +34,7 @@ from pipeline.engines.sampling import RULES, TOP_K, Sampling, request_seed
 from pipeline.models.model_folder import open_model_folder
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.progress import Bar
 from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.stores.manifest import Record, read_record, write_record
 from pipeline.stores.reader import Store
@@ -203,7 +203,7 @@ def draw(settings: JointSamplesSettings, complete: Complete, contexts: list[Cont
     if not contexts:
         raise UserError(f"{settings.windows or settings.prompts}: there is nothing to complete in it")
     rows: list[dict[str, Any]] = []
-    with tqdm(total=len(contexts), unit=" contexts", dynamic_ncols=True, disable=None) as bar:
+    with Bar(total=len(contexts), desc="sampling", unit=" contexts") as bar:
         for start in range(0, len(contexts), AT_ONCE):
             some = contexts[start : start + AT_ONCE]
             part = files.join(settings.output, PARTS, f"{start:08d}.json")

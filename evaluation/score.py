@@ -12,14 +12,13 @@ many processes as one likes, any cluster.
 
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from tqdm import tqdm
 
 from evaluation.joint.scorers import Scorer, is_energy_model, open_scorer, score_rows
 from pipeline.engines.choice import accelerator_setting
@@ -32,6 +31,7 @@ from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import ResumableError, UserError, exit_with
 from pipeline.runtime.lock import renewing
 from pipeline.runtime.parts import PartSettings, lacking, run_parts, visible_gpus
+from pipeline.runtime.progress import Bar
 from pipeline.runtime.settings import read_known_settings, setting
 from pipeline.runtime.summary import print_summary
 from pipeline.stores.manifest import MANIFEST, Manifest, Record, read_manifest
@@ -204,29 +204,33 @@ def make_here(job: ScoringJob) -> list[Shard]:
     made, numbers = [], job.settings.own(job.numbers)
     shards = job.negatives.manifest.shards
     rows = sum(shards[number].rows for number in numbers)
-    with tqdm(total=rows, unit=" rows", unit_scale=True, dynamic_ncols=True, disable=None) as bar:
+    with Bar(total=rows, desc="scoring", unit=" rows", unit_scale=True) as bar:
         for number in numbers:
             bar.set_description(f"shard {number + 1} of {len(shards)}")
-            made.append(make_shard(number, job))
-            bar.update(shards[number].rows)
+            before = bar.done
+            made.append(make_shard(number, job, bar.update))
+            bar.update(before + shards[number].rows - bar.done)  # of those that were there
     return made
 
 
-def make_shard(number: int, job: ScoringJob) -> Shard:
+def make_shard(number: int, job: ScoringJob, tick: Callable[[int], object] = lambda rows: None) -> Shard:
     """The energies of one shard of negatives, unless they are there. A broken device ends a fleet's worker."""
     if (made := job.writer.shard(job.there.get(number, ()), job.settings_digest)) is not None:
         return made
     with job.held():
         try:
-            energies = score_shard(number, job)
+            energies = score_shard(number, job, tick)
         except Exception as error:
             end_if_broken(error, replaced=job.run is not None)
             raise
         return job.writer.write(number, energies, job.settings_digest)
 
 
-def score_shard(number: int, job: ScoringJob) -> pa.Table:
-    tables = [score_rows(rows, job.scorer) for rows in job.negatives.batches(shards=[number])]
+def score_shard(number: int, job: ScoringJob, tick: Callable[[int], object]) -> pa.Table:
+    tables = []
+    for rows in job.negatives.batches(shards=[number]):
+        tables.append(score_rows(rows, job.scorer))
+        tick(len(rows))
     energies = pa.concat_tables(tables) if tables else score_rows(job.negatives.schema.empty_table(), job.scorer)
     bad = [value for value in energies["energy"].to_pylist() if value != value or abs(value) == float("inf")]
     if bad:

@@ -14,10 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tqdm import tqdm
-
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.progress import Bar
 from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.text.copies import MOST_COPIED, SHINGLE_WORDS, copied_shares, found_in, gather
 from pipeline.text.documents import FORMATS, Source, UnusableDocument
@@ -54,7 +53,7 @@ class Documents:
         self.unreadable = 0
 
     def __iter__(self) -> Iterator[Iterable[str]]:
-        with tqdm(desc=self.what, unit=" documents", unit_scale=True, dynamic_ncols=True, disable=None) as bar:
+        with Bar(desc=self.what, unit=" documents", unit_scale=True) as bar:
             for number, source in enumerate(self.sources, 1):
                 bar.set_postfix_str(f"file {number:,} of {len(self.sources):,}", refresh=False)
                 for text in read_texts(source):

@@ -17,12 +17,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tqdm import tqdm
-
 from pipeline.mining.unpaired import Pairing, read_blocks
 from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.progress import Bar
 from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.runtime.summary import print_summary
 from pipeline.stores.manifest import Manifest, Record
@@ -216,7 +215,7 @@ def make(settings: ImportSettings, texts: Texts, encoder: TextEncoder, writer: S
 def pair(settings: ImportSettings, real: list[Survey], generated: list[Survey], encoder: TextEncoder) -> Pairing:
     blocks = []
     total = sum(survey.characters for survey in [*real, *generated])
-    with tqdm(total=total, unit=" characters", unit_scale=True, dynamic_ncols=True, disable=None) as bar:
+    with Bar(total=total, desc="reading", unit=" characters", unit_scale=True) as bar:
         for kind, name, surveys in (("real", settings.corpus, real), ("generated", settings.generator, generated)):
             bar.set_description(f"{kind} texts")
             names = str(name), str(settings.split)
@@ -233,7 +232,7 @@ def write_shards(settings: ImportSettings, pairing: Pairing, writer: StoreWriter
     settings_digest = digest_of(writer.record.settings | {"texts": sorted(survey.digest for survey in surveys)})
     shards, there = [], writer.shard_files()
     starts = range(0, pairing.rows, SHARD_ROWS)
-    for number, first in enumerate(tqdm(starts, desc="writing", unit="shard", disable=None)):
+    for number, first in enumerate(Bar(starts, desc="writing", unit=" shards")):
         shard = writer.shard(there.get(number, ()), settings_digest)
         if shard is None:
             end = min(first + SHARD_ROWS, pairing.rows)

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
 import schemas
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.lock import writing
+from pipeline.runtime.progress import Bar
 from pipeline.runtime.settings import Settings, read_known_settings, setting
 from pipeline.stores.manifest import MANIFEST, RECORD, Manifest, Record, read_manifest, read_record, write_record
 from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER, Shard, digest_of_rows, is_copy, number_of
@@ -77,7 +77,7 @@ def verify(store: str) -> list[Problem]:
         return [Problem(MANIFEST, str(error).removeprefix(f"{files.join(store, MANIFEST)}: "))]
     problems = [] if read_record(store) == recorded_in(manifest) else [Problem(RECORD, "not what the manifest says")]
     problems += tokenizer_problems(store, manifest)
-    for shard in tqdm(manifest.shards, desc="verifying", unit="shard", disable=None, leave=False):
+    for shard in Bar(manifest.shards, desc="verifying", unit=" shards", leave=False):
         if (what := shard_problem(store, shard, manifest.kind)) is not None:
             problems.append(Problem(shard.file, what))
     return problems + [Problem(file, STRAY) for file in strays(store, manifest)]

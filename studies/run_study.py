@@ -26,6 +26,7 @@ from tqdm import tqdm
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.progress import Lines, in_time, wants_lines
 from pipeline.runtime.settings import Settings, read_known_settings, setting
 from studies.orchestration.study import ROOT, Job, Study, study_file
 
@@ -171,7 +172,7 @@ def run(settings: StudySettings, snakemake: Sequence[str], study: Study, left: l
         env=threads | os.environ | {"PATH": path},
     )
     try:
-        watch(process, study, left)
+        watch(process, study, left, settings.cores)
     finally:
         if process.poll() is None:
             end_family(process.pid)
@@ -189,9 +190,13 @@ def end_family(pid: int) -> None:
             member.kill()
 
 
-def watch(process: "subprocess.Popen[bytes]", study: Study, left: list[Job]) -> None:
-    """A line for every job that ends, with its last words; below, on a terminal, what those at work say now."""
-    waiting, started = list(left), dict[str, float]()
+def watch(process: "subprocess.Popen[bytes]", study: Study, left: list[Job], cores: int) -> None:
+    """A line for every job that ends, with its last words; below, on a terminal, what those at work say now.
+
+    Without a terminal that is a line a minute.
+    """
+    waiting, started, times = list(left), dict[str, float](), dict[str, list[float]]()
+    lines = Lines("jobs")
     with tqdm(total=len(left), unit="job", dynamic_ncols=True, disable=None, bar_format=BAR) as bar:
         while waiting:
             ended = process.poll() is not None
@@ -203,13 +208,42 @@ def watch(process: "subprocess.Popen[bytes]", study: Study, left: list[Job]) -> 
                     waiting.remove(job)
                     bar.update()
                     took = now - started.get(job.name, now)
+                    times.setdefault(kind_of(job), []).append(took)
                     bar.write(f"[{len(left) - len(waiting)} of {len(left)}] {job.name}, {took:.0f} s")
                     bar.write(last_lines(log_of(study.output, job), LAST_WORDS))
             at_work = [job for job in waiting if job.name in started]
-            bar.set_postfix_str("; ".join(f"{job.name} {says(study, job)}" for job in at_work), refresh=True)
+            rest = time_left(waiting, {job.name: now - started[job.name] for job in at_work}, times, cores)
+            words = "; ".join(f"{job.name} {says(study, job)}" for job in at_work)
+            words = f"about {in_time(rest)} left; {words}" if rest is not None else words
+            bar.set_postfix_str(words, refresh=True)
+            if bar.disable and wants_lines():
+                lines.show(study.title, len(left) - len(waiting), len(left), words)
             if ended:
                 break
             time.sleep(0.3)
+
+
+def kind_of(job: Job) -> str:
+    """Which section of the study it stands in: jobs of a kind take about as long as each other."""
+    return job.name.partition("/")[0]
+
+
+def time_left(
+    waiting: Sequence[Job], at_work: dict[str, float], times: dict[str, list[float]], cores: int
+) -> float | None:
+    """Seconds until all has ended, from what jobs of the same kind took, or all jobs; None before one has ended.
+
+    Those at work have so many seconds behind them. As many as there are cores run side by side.
+    """
+    known = [took for some in times.values() for took in some]
+    if not known:
+        return None
+    mean = sum(known) / len(known)
+    rest = 0.0
+    for job in waiting:
+        some = times.get(kind_of(job))
+        rest += max(0.0, (sum(some) / len(some) if some else mean) - at_work.get(job.name, 0.0))
+    return rest / max(1, min(cores, len(waiting)))
 
 
 def says(study: Study, job: Job) -> str:

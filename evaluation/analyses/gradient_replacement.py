@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from evaluation.analyses.analysis import Analysis, AnalysisSettings, provenance_of, run, write
 from evaluation.analyses.first_order import (
@@ -41,6 +40,7 @@ from evaluation.joint.scorers import EnergyScorer
 from evaluation.results.figures import BASE, INK, JOINT, REAL, panels, styled
 from pipeline.engines.generator import Generator
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.progress import Bar
 from pipeline.runtime.settings import setting
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
@@ -93,7 +93,7 @@ def analyse(settings: GradientReplacementSettings) -> Analysis:
     generator = language_model_of(settings.generator)
     models = Models(EnergyScorer(energy), open_base(generator.name, store), load_tokenizer(generator.folder))
     total = min(settings.limit, len(store))
-    windows = tqdm(islice(texts(store), settings.limit), total=total, unit=" windows", dynamic_ncols=True, disable=None)
+    windows = Bar(islice(texts(store), settings.limit), total=total, desc="replacing", unit=" windows")
     examples = [example(models, window, text, goal, settings) for window in windows for text, goal in GOALS]
     if not examples:
         raise UserError(f"{store.path}: there are no windows in it")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
 from evaluation.analyses.inputs import (
@@ -38,6 +37,7 @@ from evaluation.results.figures import BASE, INK, JOINT, panels, styled
 from pipeline.engines.sampling import request_seed
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.progress import Bar
 from pipeline.stores.reader import Store
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def all_changes(
         raise UserError(f"{store.path}: a vocabulary of one token has no other to take its place")
     rows = islice(store.rows(["window_id", "tokens"]), settings.limit)
     found = []
-    for row in tqdm(rows, total=min(settings.limit, len(store)), unit=" windows", dynamic_ncols=True, disable=None):
+    for row in Bar(rows, total=min(settings.limit, len(store)), desc="perturbing", unit=" windows"):
         seed = request_seed(settings.seed, row["window_id"], 0)
         found.append(cache.get(f"{seed} {digests}", partial(changes_of, row["tokens"], scorers, size, seed)))
     if not found:

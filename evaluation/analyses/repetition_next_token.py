@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from evaluation.analyses.analysis import Analysis, AnalysisSettings, mean_and_error, provenance_of, run, write
 from evaluation.analyses.inputs import (
@@ -38,6 +37,7 @@ from evaluation.results.figures import INK, JOINT, panels, styled
 from pipeline.engines.sampling import Sampling, request_seed
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.progress import Bar
 from pipeline.runtime.settings import setting
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from schemas.division import reading_order
@@ -137,7 +137,7 @@ def probabilities(
     """For each point the candidates, and log P of each under the base and the joint model, over all candidates."""
     cache = ResultCache(files.join(settings.output, CACHE))
     found = []
-    for point in tqdm(points, unit=" points", dynamic_ncols=True, disable=None):
+    for point in Bar(points, desc="reading on", unit=" points"):
         seed = request_seed(settings.seed, point.window_id, len(point.before))
         key = f"{seed} {digests} {settings.words} {settings.completions}"
         columns = cache.get(key, partial(candidates, point, joint, settings, seed))

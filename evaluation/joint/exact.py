@@ -8,7 +8,6 @@ from typing import TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from evaluation.joint.scorers import Scorer, open_scorer
 from evaluation.results.cache import ResultCache
@@ -19,6 +18,7 @@ from pipeline.engines.torch_engine import TorchEngine
 from pipeline.models.language_model import open_language_model
 from pipeline.models.model_folder import open_model_folder
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.progress import Bar
 from pipeline.stores.reader import Store
 from schemas.division import completion_start, divide
 from training.energy.inputs import Sequences
@@ -95,7 +95,7 @@ def _last_token(base: Generator, scorer: Scorer, tokens: NDArray[np.int32], size
 
 
 def progress(items: Iterable[Item], what: str) -> Iterator[Item]:
-    yield from tqdm(items, desc=what, dynamic_ncols=True, disable=None)
+    yield from Bar(items, desc=what)
 
 
 def batched(items: Iterator[Item], size: int) -> Iterator[list[Item]]:

@@ -12,7 +12,7 @@ import yaml
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.settings import Settings, read_settings
 from studies import run_study
-from studies.orchestration.study import SECTIONS, Study, study_file
+from studies.orchestration.study import SECTIONS, Job, Study, study_file
 from tests.helpers.commands import ROOT, command, run
 from tests.helpers.processes import await_sign, kill_family, run_group, started
 
@@ -193,3 +193,15 @@ def test_a_study_is_found_by_its_name_also_beside_a_folder_of_that_name(tmp_path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").mkdir()  # where its results go
     assert study_file("demo") == str(ROOT / "studies/demo.yaml")
+
+
+def test_what_is_left_is_judged_by_what_jobs_of_the_kind_took():
+    jobs = [Job(name, [], [], "") for name in ("windows/b", "negatives/a", "negatives/b", "grids/a")]
+    assert run_study.time_left(jobs, {}, {}, 2) is None
+    times = {"windows": [4.0, 8.0], "negatives": [100.0]}
+    mean = (4 + 8 + 100) / 3  # for a kind of which none has ended
+    assert run_study.time_left(jobs, {}, times, 1) == pytest.approx(6 + 200 + mean)
+    assert run_study.time_left(jobs, {"negatives/a": 60.0, "windows/b": 9.0}, times, 2) == pytest.approx(
+        (40 + 100 + mean) / 2
+    )
+    assert run_study.time_left(jobs[1:2], {}, times, 8) == 100  # one job uses one core

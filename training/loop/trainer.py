@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
-from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from pipeline.models.model_folder import quiet
 from pipeline.models.precision import BF16, FP16
 from pipeline.runtime import files
 from pipeline.runtime.errors import ResumableError, UserError, first_line
+from pipeline.runtime.progress import Bar
 from training.data.loader import Loader, Rows, ahead
 from training.data.mixture import Mixture
 from training.loop import checkpoints, mirror, ranks
@@ -220,7 +220,7 @@ class Trainer:
         norm = self.engine.get_global_grad_norm()
         self.pending.append((self.step, total * self.micro / self.share, norm if norm is not None else 0.0))
 
-    def _look(self, bar: tqdm) -> None:
+    def _look(self, bar: Bar) -> None:
         """Brings the last steps' losses together over all ranks, shows them, and stops if one is not a number."""
         steps, losses, norms = zip(*self.pending, strict=True)
         self.pending = []
@@ -240,12 +240,11 @@ class Trainer:
             self._keep_last()
         bar.set_postfix(self._shown(values[-1], bar), refresh=False)
 
-    def _shown(self, loss: float, bar: tqdm) -> dict[str, str]:
+    def _shown(self, loss: float, bar: Bar) -> dict[str, str]:
         shown = {name: f"{value:.3f}" for name, value in self.task.progress(loss).items()}
         if self.best_value is not None:
             shown["best"] = f"{self.best_value:.3f}"
-        rate = bar.format_dict["rate"]
-        if rate:
+        if rate := bar.rate:
             shown["tokens/s"] = f"{self.task.tokens(self.plan.recipe.batch_size) * rate:,.0f}"
         return shown
 
@@ -267,7 +266,7 @@ class Trainer:
         )
 
     @torch.no_grad()
-    def _validate(self, bar: tqdm) -> None:
+    def _validate(self, bar: Bar) -> None:
         """Measures the model on rows of all validation stores alike, and keeps it if it is the best so far."""
         self.engine.eval()
         measures = self.task.measure(self._valid_sums(bar))
@@ -290,7 +289,7 @@ class Trainer:
 
             ranks.first_does(lambda: checkpoints.save_best(self.plan.output, self.step, write))
 
-    def _valid_sums(self, bar: tqdm) -> list[float]:
+    def _valid_sums(self, bar: Bar) -> list[float]:
         valid_rows, valid_weights = self.task.valid.spread(self.plan.valid_rows)
         count = len(valid_rows)
         sums: Tensor | None = None
@@ -305,7 +304,7 @@ class Trainer:
             batch = self._on_device(self.task.tensors(rows, wanted))
             part = self.task.sums(self.engine, batch, weights.to(self.engine.device))
             sums = part if sums is None else sums + part
-        bar.set_description(None)
+        bar.set_description("training")
         assert sums is not None
         if ranks.ranks() > 1:
             torch.distributed.all_reduce(sums)
@@ -360,9 +359,9 @@ class Trainer:
         return {name: tensor.to(self.engine.device, non_blocking=True) for name, tensor in batch.items()}
 
     @contextmanager
-    def _bar(self) -> Iterator[tqdm]:
-        last, hidden = self.plan.recipe.max_steps, None if ranks.is_first() else True
-        with tqdm(total=last, initial=self.step, unit="step", disable=hidden, dynamic_ncols=True, smoothing=0.1) as bar:
+    def _bar(self) -> Iterator[Bar]:
+        last, hidden = self.plan.recipe.max_steps, not ranks.is_first()
+        with Bar(total=last, initial=self.step, desc="training", unit=" steps", hidden=hidden, smoothing=0.1) as bar:
             yield bar
 
 

@@ -3,7 +3,7 @@
 import time
 
 from pipeline.runtime import progress
-from pipeline.runtime.progress import Lines, in_time, note, noted, showing
+from pipeline.runtime.progress import Bar, Lines, in_time, note, noted, showing
 
 
 def test_notes_of_several_workers_add_up(tmp_path):
@@ -42,3 +42,32 @@ def test_without_a_terminal_lines_are_written_unless_they_are_not_wanted(monkeyp
         with showing(lambda: ("mining", 1, 2), " windows", details=lambda: "so far"):
             time.sleep(0.2)
         assert capsys.readouterr().err.splitlines() == said
+
+
+def test_a_bar_becomes_lines_where_there_is_no_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("RESIDUAL_EBM_PROGRESS", "1")
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with Bar(total=500, initial=100, desc="training", unit=" steps") as bar:
+        for step in range(3):
+            now[0] += 40
+            bar.set_postfix({"loss": f"{3 - step}"}, refresh=False)
+            bar.set_description("validating")
+            bar.update(10)
+        assert bar.rate == 0.25
+    assert capsys.readouterr().err.splitlines() == [
+        "training: 100 of 500 steps",
+        "training: 120 of 500 steps, 25 min left, loss 2",
+    ]
+    assert list(Bar(range(3), desc="reading", unit=" files")) == [0, 1, 2]
+    assert capsys.readouterr().err.splitlines() == ["reading: 0 of 3 files"]
+
+
+def test_a_bar_is_silent_for_other_ranks_and_where_nobody_wants_it(monkeypatch, capsys):
+    for wanted, hidden in (("1", True), ("0", False)):
+        monkeypatch.setenv("RESIDUAL_EBM_PROGRESS", wanted)
+        with Bar(total=3, unit=" steps", hidden=hidden) as bar:
+            bar.update(3)
+            assert bar.done == 3
+            assert bar.rate is None
+    assert capsys.readouterr().err == ""
