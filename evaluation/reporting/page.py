@@ -19,17 +19,18 @@ from evaluation.reporting.runs import runs_section
 from evaluation.reporting.texts import analyses_section, human_section, samples_section
 from evaluation.reporting.warnings import MOST, warnings_of
 
+# What was found comes before how it was made.
 SECTIONS = (
-    runs_section,
-    findings_section,
     perplexity_section,
     bounds_section,
     matches_section,
     grids_section,
     detection_section,
-    analyses_section,
     samples_section,
+    findings_section,
+    analyses_section,
     human_section,
+    runs_section,
 )
 
 

@@ -23,7 +23,6 @@ from evaluation.reporting.inputs import Result, StudyResults
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 
-MOST_ROWS = 30  # of a table that is shown unfolded
 TRAIN_LM = "deepspeed training/train_lm.py --preset NAME --train WINDOWS --valid WINDOWS --output MODEL"
 TRAIN_ENERGY = "deepspeed training/train_energy.py --preset NAME --train NEGATIVES --valid NEGATIVES --output MODEL"
 MAKE_WINDOWS = "python pipeline/make_windows.py --input TEXTS --split test --output STORE"
@@ -44,15 +43,14 @@ def runs_section(found: StudyResults, digests: Digests | None = None) -> PageSec
         (energy_stores(found.of("energies")), "No stores of energies", SCORE),
     )
     for table, lacking, command in tables:
-        if not table.rows:
-            blocks.append(Gap(f"{lacking} in these folders.", [command]))
-        elif len(table.rows) > MOST_ROWS:
+        if table.rows:
             blocks.append(Fold(f"{table.caption} ({len(table.rows)})", [table]))
         else:
-            blocks.append(table)
+            blocks.append(Gap(f"{lacking} in these folders.", [command]))
     if negatives := found.of("negatives"):
         blocks.append(health_table(negatives))
-    blocks.append(versions(found))
+    last = versions(found)
+    blocks.append(Fold(last.caption, [last]))
     return PageSection("runs", "What was run on what", blocks)
 
 

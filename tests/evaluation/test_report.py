@@ -65,7 +65,7 @@ def test_the_numbers_on_the_page_are_those_of_the_files(results, html):
 
 def test_warnings_stand_near_the_top(results, html):
     text = Page(html.read_text()).text
-    box = text[text.index("Contents") : text.index("What was run on what", text.index("Warnings (") + 200)]
+    box = text[text.index("Contents") : text.index("Perplexity", text.index("Warnings (") + 400)]
     assert "BiT on letters the test negatives are the training generator's own" in box
     assert "Lost on letters" in box
     assert "1 of 4 documents rejected" in box
