@@ -5,6 +5,7 @@ another entry stands for that entry's folder, and makes it come first.
 """
 
 import os
+import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -153,6 +154,9 @@ class Job:
         return shlex.join(self.command)
 
 
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+
+
 class Study:
     """A study file, with variables filled in, and where its results go."""
 
@@ -161,8 +165,19 @@ class Study:
         self.content: dict[str, Any] = read_template(path, schemas.read_schema("study"), variables or {})
         self.title = str(self.content.get("title", os.path.basename(path)))
 
+    def check_names(self) -> None:
+        """Entries are folders, files and words of commands: a name has nothing in it that means more than itself."""
+        for section in SECTIONS:
+            for name in self.content.get(section) or {}:
+                if not NAME.fullmatch(str(name)) or ".." in str(name):
+                    raise UserError(
+                        f"{self.path}: {section}: {str(name)[:80]!r} cannot be a name: letters, digits, - _ . and +, "
+                        f"not beginning with a dash or a dot"
+                    )
+
     def jobs(self) -> list[Job]:
         """All commands in an order in which they can run; the findings and the report, of everything, are the last."""
+        self.check_names()
         found = {
             job.name: job
             for section in SECTIONS

@@ -205,3 +205,26 @@ def test_what_is_left_is_judged_by_what_jobs_of_the_kind_took():
         (40 + 100 + mean) / 2
     )
     assert run_study.time_left(jobs[1:2], {}, times, 8) == 100  # one job uses one core
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x; touch pwned; #",
+        "$(touch pwned)",
+        "`touch pwned`",
+        "a b",
+        "../up",
+        "a..b",
+        "-flag",
+        ".hidden",
+        "{x}",
+        "é",
+        "",
+    ],
+)
+def test_a_name_is_a_word_and_nothing_more(tmp_path, name):
+    """Names become folders, files and words of commands, of studies that come from strangers too."""
+    study = saved(tmp_path, SMALL | {"windows": SMALL["windows"] | {name: SMALL["windows"]["train"]}})
+    with pytest.raises(UserError, match=r"cannot be a name: letters, digits|\{x\}"):
+        Study(study, str(tmp_path / "output")).jobs()
