@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +22,8 @@ from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import load_tokenizer
 
-WEIGHTS = (".safetensors", ".bin")
+WEIGHTS = ".safetensors"  # alone: other files of weights are pickles, which can run what whoever made them wants
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 STORED = {"F32": FP32, "BF16": BF16, "F16": FP16}
 Network = TypeVar("Network", bound=PreTrainedModel)
 
@@ -58,11 +60,8 @@ class ModelFolder:
         """How many numbers there are in the weight files."""
         total = 0
         for path in self._weight_files():
-            if path.endswith(".safetensors"):
-                with _reading(path), safe_open(path, framework="pt") as file:
-                    total += sum(math.prod(file.get_slice(name).get_shape()) for name in list(file.keys()))
-            else:
-                total += os.path.getsize(path) // 4
+            with _reading(path), safe_open(path, framework="pt") as file:
+                total += sum(math.prod(file.get_slice(name).get_shape()) for name in list(file.keys()))
         return total
 
     @cached_property
@@ -70,8 +69,6 @@ class ModelFolder:
         """That of most of the weights."""
         sizes: dict[str, int] = {}
         for path in self._weight_files():
-            if not path.endswith(".safetensors"):
-                return FP32
             with _reading(path), safe_open(path, framework="pt") as file:
                 for name in list(file.keys()):
                     own = file.get_slice(name)
@@ -92,16 +89,20 @@ class ModelFolder:
         dtype = loading_dtype(precision, getattr(self.config, "dtype", None), hardware_of(device))
         try:
             with quiet():
-                model = kind.from_pretrained(self.folder, dtype=dtype)
+                model = kind.from_pretrained(self.folder, dtype=dtype, use_safetensors=True)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise UserError(f"{self.name}: the model cannot be loaded ({first_line(error)})") from None
         return model.to(device).eval()
 
     def _weight_files(self) -> list[str]:
         names = sorted(os.listdir(self.folder))
-        for ending in WEIGHTS:
-            if found := [name for name in names if name.endswith(ending)]:
-                return [os.path.join(self.folder, name) for name in found]
+        if found := [name for name in names if name.endswith(WEIGHTS)]:
+            return [os.path.join(self.folder, name) for name in found]
+        if pickles := [name for name in names if name.endswith(PICKLES)]:
+            raise UserError(
+                f"{os.path.join(self.folder, pickles[0])}: a pickle, which can run programs of whoever made it, and is "
+                f"not read: convert it to model.safetensors where you trust it (from_pretrained, save_pretrained)"
+            )
         raise UserError(f"{self.name}: there are no weights in {self.folder} (*.safetensors)")
 
 
@@ -136,14 +137,32 @@ def _from_bucket(url: str) -> str:
     if not any(name == "config.json" for name, _ in wanted):
         raise UserError(f"{url}: not a model's folder, there is no config.json: check the path")
     key = json.dumps([url, [(name, info.size, info.mtime_ns) for name, info in wanted]])
-    folder = os.path.join(tempfile.gettempdir(), f"residual-ebm-model-{hashlib.sha256(key.encode()).hexdigest()[:32]}")
+    own = _private_folder()
+    folder = os.path.join(own, f"model-{hashlib.sha256(key.encode()).hexdigest()[:32]}")
     if not os.path.isdir(folder):
-        temporary = tempfile.mkdtemp(dir=tempfile.gettempdir())
-        for name, _ in wanted:
-            files.copy(files.join(url, name), os.path.join(temporary, name))
+        temporary = tempfile.mkdtemp(dir=own)
+        for name, info in wanted:
+            target = os.path.join(temporary, name)
+            files.copy(files.join(url, name), target)
+            if os.path.getsize(target) != info.size:
+                raise UserError(f"{files.join(url, name)}: it changed while it was copied: run the same command again")
         with suppress(OSError):  # somebody else was faster
             os.rename(temporary, folder)
     return folder
+
+
+def _private_folder() -> str:
+    """This user's own folder for copies: nobody else can put weights there first, where all can write beside it."""
+    folder = os.path.join(tempfile.gettempdir(), f"residual-ebm-{os.getuid()}")
+    with suppress(FileExistsError):
+        os.mkdir(folder, mode=0o700)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise UserError(f"{folder}: somebody else's, or others can write in it: remove it, or set TMPDIR elsewhere")
+    return folder
+
+
+NOT_READ = ["*.h5", "*.msgpack", "*.onnx", "*.gguf", "*.ot", "*.tflite", *(f"*{ending}" for ending in PICKLES)]
 
 
 def _from_hub(name: str) -> str:
@@ -151,7 +170,7 @@ def _from_hub(name: str) -> str:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return snapshot_download(name, ignore_patterns=["*.h5", "*.msgpack", "*.onnx", "*.gguf", "*.ot", "*.tflite"])
+        return snapshot_download(name, ignore_patterns=NOT_READ)
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise UserError(
             f"{name}: neither a model's folder nor a hub name that can be reached ({first_line(error)})"
@@ -159,13 +178,9 @@ def _from_hub(name: str) -> str:
 
 
 def _tensors(path: str) -> Iterator[tuple[str, torch.Tensor]]:
-    with _reading(path):
-        if path.endswith(".safetensors"):
-            with safe_open(path, framework="pt") as file:
-                for name in list(file.keys()):  # it is no dictionary, and knows no other way
-                    yield name, file.get_tensor(name)
-        else:
-            yield from torch.load(path, map_location="cpu", weights_only=True).items()
+    with _reading(path), safe_open(path, framework="pt") as file:
+        for name in list(file.keys()):  # it is no dictionary, and knows no other way
+            yield name, file.get_tensor(name)
 
 
 @contextmanager

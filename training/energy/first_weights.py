@@ -130,7 +130,7 @@ def _from_language_model(model: EnergyModel, name: str, encoder: TextEncoder, wi
 def _encoder_state(folder: ModelFolder) -> dict[str, Tensor]:
     try:
         with quiet():
-            model = AutoModel.from_pretrained(folder.folder, dtype=torch.float32)
+            model = AutoModel.from_pretrained(folder.folder, dtype=torch.float32, use_safetensors=True)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise UserError(f"--init {folder.name}: the model cannot be loaded ({first_line(error)})") from None
     return {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("pooler.")}
