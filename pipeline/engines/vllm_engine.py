@@ -113,20 +113,25 @@ class VllmEngine:
         The completion's last token is not read but asked for: a window as long as the model can read leaves no
         room for the further token that vLLM insists on making.
         """
-        read = [np.concatenate([prompt, part[:-1]]) for prompt, part in zip(prompts, completions, strict=True)]
-        whole = {"temperature": 0.0, "prompt_logprobs": 0, "max_tokens": 1}
-        requests = [whole | {"logprob_token_ids": [int(completion[-1])]} for completion in completions]
+        pairs = list(zip(prompts, completions, strict=True))
+        read = [np.concatenate([prompt, completion[:-1]]) for prompt, completion in pairs]
+        with _lock:
+            beginning = not self._scores_from_the_context_on()
         results = np.empty(len(read))
-        outputs = self._outputs(read, requests)
+        outputs = self._outputs(read, [scoring_request(*pair, beginning) for pair in pairs])
         for number, (output, prompt) in enumerate(zip(outputs, prompts, strict=True)):
-            # One number for each token but the first; the last token's stands second, after the greedy choice's own.
-            before = np.array(output.prompt_logprobs.logprobs[len(prompt) - 1 :], np.float64)
-            last = output.outputs[0].logprobs
+            before = np.asarray(scores_of_what_was_read(output, len(prompt)), np.float64)
+            last = output.outputs[0].logprobs  # the last token's stands second, after the greedy choice's own
             if len(before) != len(completions[number]) - 1 or last.token_ids[1] != completions[number][-1]:
                 raise RuntimeError(f"{self.model.name}: vLLM scored other tokens than those it was given")
             results[number] = before.sum() + last.logprobs[1]
         self._check_finite(results)
         return results
+
+    def _scores_from_the_context_on(self) -> bool:
+        """Whether vLLM can leave out the logits of a context: its newer runner can, which is for GPUs alone."""
+        config = self._started().llm_engine.vllm_config
+        return torch.cuda.is_available() and bool(getattr(config, "use_v2_model_runner", False))
 
     def _with_log_p(self, prompts: Sequence[Tokens], drawn: list[Completions]) -> list[Completions]:
         """The same samples with their log-probabilities under the whole softmax, from a second pass."""
@@ -249,6 +254,27 @@ class VllmEngine:
             "max_num_seqs": sequences,
             "kv_cache_memory_bytes": (sequences + 1) * sequence,
         }
+
+
+def scoring_request(prompt: Tokens, completion: Tokens, from_the_beginning: bool) -> dict[str, Any]:
+    """What asks vLLM for the log-probabilities of a completion of which all but the last token is read.
+
+    Logits cost more than anything else of a small model, and those of the context are not needed.
+    """
+    request: dict[str, Any] = {"temperature": 0.0, "max_tokens": 1, "logprob_token_ids": [int(completion[-1])]}
+    if from_the_beginning:
+        return request | {"prompt_logprobs": 0}
+    if len(completion) == 1:
+        return request
+    return request | {"prompt_logprob_token_ids": completion[:-1, None], "prompt_logprob_start": len(prompt) - 1}
+
+
+def scores_of_what_was_read(output: Any, prompt: int) -> Any:
+    """Log-probabilities of a completion's tokens but the last, after a prompt of so many."""
+    if output.prompt_logprobs is not None:
+        return output.prompt_logprobs.logprobs[prompt - 1 :]  # a number for each token but the first
+    rows = output.prompt_token_id_logprobs
+    return () if rows is None else rows[:, 0]
 
 
 def kept_mass(best: NDArray[np.float64], kept: int, vocabulary_size: int, exactly: bool = False) -> NDArray[np.float64]:
