@@ -114,6 +114,7 @@ def measure_speed(windows: str, model: str, output: Path) -> None:
     contenders: dict[str, Callable[[], None]] = {
         "mine_negatives": ours,
         "mine_negatives, unscored": lambda: ours("--positives", "unscored"),
+        "mine_negatives, torch engine": lambda: ours("--engine", "torch"),
         "bare vLLM, samples and scores": lambda: bare(requests + scored),
         "bare vLLM, samples alone": lambda: bare(requests),
         "transformers' generate": transformers,
@@ -131,6 +132,7 @@ def measure_speed(windows: str, model: str, output: Path) -> None:
         Duel("mine_negatives", "bare vLLM, samples and scores", ">= 0.95"),
         Duel("mine_negatives", "bare vLLM, samples alone", ">= 0.75"),
         Duel("mine_negatives, unscored", "bare vLLM, samples alone", ">= 0.95"),
+        Duel("mine_negatives, torch engine", "bare vLLM, samples alone", ">= 0.75"),
         Duel("mine_negatives", "transformers' generate", "> 1"),
     ]
     print_duels(seconds, duels, tokens, "tokens/s")
