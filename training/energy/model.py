@@ -10,6 +10,7 @@ Four kinds, one class, so that `EnergyModel.from_pretrained(folder)` opens any o
 """
 
 import inspect
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig,
 from pipeline.models.residual_lm import config_of
 
 LINEAR, BILSTM, UNIT, BIT = KINDS = ("linear", "bilstm", "unit", "bit")
+
+PARTS = 8  # that a batch of unequal lengths is computed in, at most
+LEAST_IN_A_PART = {"cpu": 4, "cuda": 32}  # sequences: fewer would leave a GPU waiting
 
 
 class EnergyConfig(PretrainedConfig):
@@ -157,6 +161,22 @@ class TransformerEnergy(nn.Module):
         if not is_causal(self.transformer.config):
             remove_causal_mask(self.transformer)
 
+    def forward(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        """Sequences of like length are computed together, so that little of what is computed is padding."""
+        if mask is None:
+            return self.energies(ids, None)
+        lengths = mask.sum(1)
+        parts = parts_of_like_length(lengths)
+        widths = [int(lengths[part].max()) for part in parts]
+        found = [
+            self.energies(ids[part, :width], mask[part, :width]) for part, width in zip(parts, widths, strict=True)
+        ]
+        return torch.cat(found)[torch.cat(parts).argsort()]
+
+    @abstractmethod
+    def energies(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        """Of sequences that are computed together."""
+
     def get_input_embeddings(self) -> nn.Module:
         return self.transformer.get_input_embeddings()
 
@@ -171,13 +191,13 @@ class TransformerEnergy(nn.Module):
 class Causal(TransformerEnergy):
     """As in a language model, the start token precedes the window; the mean is over the window's own positions."""
 
-    def forward(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+    def energies(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         states = self.states(ids, mask, use_cache=False)[:, -ids.shape[1] :]
         return self.energy(mean_over_positions(states, mask)).squeeze(1)
 
 
 class Bidirectional(TransformerEnergy):
-    def forward(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+    def energies(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         options = {"use_cache": False} if hasattr(self.transformer.config, "is_causal") else {}
         return self.energy(self.states(ids, mask, **options)[:, 0]).squeeze(1)
 
@@ -188,6 +208,16 @@ NETWORKS: dict[str, type[BagOfTokens | BidirectionalLSTM | TransformerEnergy]] =
     UNIT: Causal,
     BIT: Bidirectional,
 }
+
+
+def parts_of_like_length(lengths: Tensor) -> list[Tensor]:
+    """The places of sequences, shortest first, in parts whose number depends on that of the sequences alone.
+
+    Under ZeRO 3 all ranks must go through the network equally often.
+    """
+    least = LEAST_IN_A_PART["cuda" if torch.cuda.is_available() else "cpu"]
+    count = max(1, min(PARTS, len(lengths) // least))
+    return list(lengths.argsort(stable=True).tensor_split(count))
 
 
 def mean_over_positions(states: Tensor, mask: Tensor | None) -> Tensor:

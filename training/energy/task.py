@@ -11,7 +11,7 @@ from pipeline.text.tokenizer import TextEncoder
 from training.data.mixture import Mixture
 from training.energy.folder import OWN_TOKENIZER
 from training.energy.inputs import COLUMNS, Reader, completed
-from training.energy.model import EnergyModel
+from training.energy.model import EnergyModel, parts_of_like_length
 from training.energy.objectives import OBJECTIVES
 from training.loop.trainer import Places
 
@@ -43,13 +43,18 @@ class NoiseContrast:
 
     def tensors(self, rows: pa.Table, places: Places) -> dict[str, Tensor]:
         found = self.reader.read(completed(rows, self.negatives, places))
-        self.positions += found.ids.size
-        self.wasted += found.padded
+        self._count(torch.from_numpy(found.lengths.ravel()))
         batch = {
             "input_ids": torch.from_numpy(found.ids),
             "context_length": torch.tensor(rows["context_length"].to_pylist()),
         }
         return batch | ({"lengths": torch.from_numpy(found.lengths)} if found.padded else {})
+
+    def _count(self, lengths: Tensor) -> None:
+        parts = parts_of_like_length(lengths)
+        computed = sum(len(part) * int(lengths[part].max()) for part in parts)
+        self.positions += computed
+        self.wasted += computed - int(lengths.sum())
 
     def energies(self, network: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Of real windows, (rows,), and of their negatives, (rows, K): all through the model at once."""

@@ -3,7 +3,7 @@ import torch
 from transformers import AutoModel
 
 from pipeline.models.model_folder import quiet
-from training.energy.model import EnergyModel
+from training.energy.model import EnergyModel, parts_of_like_length
 from training.energy.presets import PRESETS
 
 SUMS = {"vocabulary_size": 14, "eos_token_id": 13}
@@ -62,6 +62,26 @@ def test_what_stands_after_a_sequence_changes_nothing(name, ids):
     mask = (torch.arange(9) < (4 + torch.arange(6) % 3)[:, None]).long()
     assert torch.allclose(model(ids, mask), alone, atol=1e-5)
     assert not torch.allclose(model(ids), alone, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", TINY)
+@torch.no_grad()
+def test_a_batch_that_is_computed_in_parts_keeps_its_order(name):
+    model, rows = model_of(name), 37
+    ids = torch.randint(0, 14, (rows, 9), generator=torch.Generator().manual_seed(2))
+    lengths = torch.randint(2, 10, (rows,), generator=torch.Generator().manual_seed(3))
+    alone = torch.cat([model(ids[row : row + 1, : lengths[row]]) for row in range(rows)])
+    assert torch.allclose(model(ids, (torch.arange(9) < lengths[:, None]).long()), alone, atol=1e-5)
+
+
+def test_parts_of_like_length_have_all_sequences_and_little_padding():
+    lengths = torch.randn(32, generator=torch.Generator().manual_seed(0)).mul(8).add(66).round().long()
+    parts = parts_of_like_length(lengths)
+    assert sorted(torch.cat(parts).tolist()) == list(range(32))
+    computed = sum(len(part) * int(lengths[part].max()) for part in parts)
+    assert 32 * int(lengths.max()) / int(lengths.sum()) > 1.2  # together, a fifth would be padding
+    assert computed / int(lengths.sum()) < 1.05
+    assert len(parts_of_like_length(lengths[:3])) == 1
 
 
 @pytest.mark.parametrize("name", TINY)
