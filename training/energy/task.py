@@ -1,6 +1,7 @@
 """Real windows against generated ones: the conditional noise-contrastive objective that energy models learn by."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -48,7 +49,16 @@ class NoiseContrast:
             "input_ids": torch.from_numpy(found.ids),
             "context_length": torch.tensor(rows["context_length"].to_pylist()),
         }
-        return batch | ({"lengths": torch.from_numpy(found.lengths)} if found.padded else {})
+        return batch | ({"lengths": torch.from_numpy(found.lengths)} if self.ragged else {})
+
+    @cached_property
+    def ragged(self) -> bool:
+        """Whether sequences may differ in length: those of a tokenizer of the model's own, and imported texts.
+
+        A single batch is not asked: what it is computed in, parts or as a whole, must be the same on all ranks.
+        """
+        imported = (store.manifest.parent is None for mixture in (self.train, self.valid) for store in mixture.stores)
+        return bool(self.own_tokenizer) or any(imported)
 
     def _count(self, lengths: Tensor) -> None:
         parts = parts_of_like_length(lengths)
