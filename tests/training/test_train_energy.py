@@ -12,10 +12,11 @@ import torch
 from torch.nn import functional as F
 from transformers import AutoModel, GPT2Config, GPT2LMHeadModel
 
-from pipeline import make_windows
+from pipeline import import_texts, make_windows
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
-from pipeline.text.tokenizer import load_tokenizer
+from pipeline.text.builtin_corpora import ALPHABET
+from pipeline.text.tokenizer import character_tokenizer, load_tokenizer
 from tests.helpers.commands import ROOT, Stores
 from tests.helpers.processes import run_group
 from tests.helpers.stores import shard_path
@@ -158,6 +159,29 @@ def test_stores_of_both_directions_are_mixed_as_a_plain_loop_over_all_rows_would
     assert losses(output) == pytest.approx(plain_loop(windows, seed=4), abs=1e-5)
     said = open_energy_model(str(output)).provenance
     assert [store["generator"]["direction"] for store in said["stores"]] == ["right_to_left", "left_to_right"]
+
+
+def test_texts_of_unequal_length_are_computed_in_as_many_parts_on_every_rank(tmp_path):
+    """With ZeRO 3 all ranks must go through the network equally often, or they would wait for each other for ever.
+
+    Most texts are equally long, so that now and then a rank has a batch without padding, and the other one has not.
+    """
+    character_tokenizer(ALPHABET).save(str(tmp_path / "digits"))
+    rng = np.random.default_rng(0)
+    for kind in ("real", "generated"):
+        lengths = [3 if number % 12 else int(rng.integers(2, 12)) for number in range(96)]
+        lines = [json.dumps({"text": "".join(rng.choice(list("0123456789"), length))}) for length in lengths]
+        (tmp_path / f"{kind}.train.jsonl").write_text("\n".join(lines) + "\n")
+    flags = f"--real {tmp_path}/real.train.jsonl --generated {tmp_path}/generated.train.jsonl"
+    more = f"--tokenizer {tmp_path}/digits --block 14 --output {tmp_path}/store"
+    assert import_texts.main([*flags.split(), *more.split()]) == 0
+    found, store = [], Store(str(tmp_path / "store"))
+    for ranks, stage in ((1, 0), (2, 3)):
+        output = tmp_path / f"model-{ranks}"
+        ended = train_one(Stores(store, store), output, ranks=ranks, stage=stage)
+        assert ended.returncode == 0, ended.stderr
+        found.append(losses(output))
+    assert found[0] == pytest.approx(found[1], abs=1e-5)
 
 
 def test_it_stops_when_validation_has_not_improved_for_a_while(negatives, tmp_path):
