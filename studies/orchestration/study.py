@@ -111,6 +111,7 @@ SECTIONS = {
             "gold": ("windows", "joint_samples"),
         },
     ),
+    "rehearsals": Section("evaluation/human/rehearse.py", "human.json", {"study": ("human",)}),
 }
 GRID_REFERENCES = {  # what a grid's keys may name
     "stores": ("negatives", "imports"),
@@ -267,7 +268,8 @@ class Study:
             name, sign, rest = word.partition(PARTS[section]) if section in PARTS else (word, "", "")
             if name in (self.content.get(section) or {}):
                 needs.append(f"{section}/{name}")
-                return self.folder(section, name) + sign + rest
+                file = f"/{SECTIONS[section].last_file}" if section in FILES else ""
+                return self.folder(section, name) + file + sign + rest
         return word
 
     def grid(self, name: str, entry: dict[str, Any]) -> Job:
