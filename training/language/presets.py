@@ -96,6 +96,7 @@ PRESETS = {
     "transf-nano": Preset(gpt2(2, 32, 1), NANO),
     "conv-tiny": Preset(conv(64, 128, 6), TINY),
     "balm-tiny": Preset(gpt2(4, 192, 6), TINY),
+    "balm-nano": Preset(gpt2(2, 48, 1), NANO),
     "ralm-tiny": Preset(ralm, TINY, needs_base=True),
 }
 
