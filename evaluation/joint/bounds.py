@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from arviz_stats.base.array import array_stats
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline.runtime.errors import UserError
@@ -175,6 +174,8 @@ def _log_sum_without(shifted: Values, place: NDArray[np.intp]) -> Values:
 def _tail_index(scores: Values) -> float:
     if len(scores) < LEAST_SAMPLES_OF_TAIL:
         return np.nan
+    from arviz_stats.base.array import array_stats  # seconds, which neither flags nor a page of results need
+
     weights = np.exp(scores - scores.max())
     # Without an error, arviz would return a number that its prior alone has chosen where the fit divides by zero.
     with np.errstate(divide="raise", invalid="raise", over="raise"):

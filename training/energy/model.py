@@ -19,8 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel, initialization
 
 from pipeline.models.residual_lm import config_of
-
-LINEAR, BILSTM, UNIT, BIT = KINDS = ("linear", "bilstm", "unit", "bit")
+from training.energy.names import BILSTM, BIT, LINEAR, UNIT
 
 
 class EnergyConfig(PretrainedConfig):
