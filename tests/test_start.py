@@ -4,14 +4,13 @@ What counts are the modules that a fresh interpreter has loaded when the command
 machine's.
 """
 
-import subprocess
-import sys
-
 import pytest
 
 from studies.orchestration.console import commands
 from tests.helpers.commands import ROOT
+from tests.helpers.imports import watched
 
+pytestmark = pytest.mark.slow  # a program for every command and every mistake
 HEAVY = {
     "apache_beam",
     "arviz_stats",
@@ -32,28 +31,11 @@ HEAVY = {
     "vllm",
 }
 SCRIPTS = [str(path.relative_to(ROOT)) for path in commands().values()]
-WATCHED = """
-import runpy, sys
-sys.argv = sys.argv[1:]
-try:
-    runpy.run_path(sys.argv[0], run_name="__main__")
-finally:
-    print("loaded:", *sys.modules)
-"""
-
-
-def started(script: str, *arguments: str) -> tuple[subprocess.CompletedProcess[str], set[str]]:
-    """A command in a fresh interpreter, and the packages that it has loaded when it ends."""
-    command = [sys.executable, "-c", WATCHED, str(ROOT / script), *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd="/")
-    loaded = ended.stdout.rpartition("loaded:")[2].split()
-    assert "sys" in loaded, ended.stderr
-    return ended, {name.partition(".")[0] for name in loaded}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_imports_nothing_heavy(script):
-    ended, loaded = started(script, "--help")
+    ended, loaded = watched(script, "--help")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("usage:")
     assert sorted(loaded & HEAVY) == []
@@ -61,7 +43,7 @@ def test_help_imports_nothing_heavy(script):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_wrong_flag_is_said_in_one_line_before_anything_heavy_is_imported(script):
-    ended, loaded = started(script, "--no_such_flag")
+    ended, loaded = watched(script, "--no_such_flag")
     assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
     assert ended.stderr.startswith("error: ")
     assert sorted(loaded & HEAVY) == []
@@ -89,7 +71,7 @@ def test_a_wrong_flag_is_said_in_one_line_before_anything_heavy_is_imported(scri
     ],
 )
 def test_a_wrong_value_too(script, flags, said):
-    ended, loaded = started(script, *flags.split())
+    ended, loaded = watched(script, *flags.split())
     assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
     assert ended.stderr.startswith(f"error: {said}")
     assert sorted(loaded & HEAVY) == []
