@@ -7,6 +7,7 @@
 
 # %%
 from random import Random
+from typing import Any
 
 from evaluation import JointModel, bounds_of, energies_of
 from pipeline import negatives_of, windows_from
@@ -28,10 +29,11 @@ texts = [line(Random(number)) for number in range(TEXTS)]
 # and continues the other half for the energy model: it must not learn to see what was remembered.
 
 # %%
-shape = {"window": 15, "stride": 15}
+shape: dict[str, Any] = {"window": 15, "stride": 15}
 language = windows_from(texts[100:], f"{FOLDER}/language", train_tokenizer=257, documents="1/2", **shape)
-energies = windows_from(texts[100:], f"{FOLDER}/windows", tokenizer=language.path, documents="2/2", **shape)
-valid = windows_from(texts[:100], f"{FOLDER}/valid", tokenizer=language.path, split="valid", **shape)
+shape["tokenizer"] = language.path
+energies = windows_from(texts[100:], f"{FOLDER}/windows", documents="2/2", **shape)
+valid = windows_from(texts[:100], f"{FOLDER}/valid", split="valid", **shape)
 valid
 
 # %%
