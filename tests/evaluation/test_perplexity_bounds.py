@@ -254,4 +254,5 @@ def test_bounds_are_arithmetic_and_load_neither_networks_nor_what_draws_figures(
     )
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "bounds" / "bounds.json").exists()
-    assert not loaded & {"torch", "transformers", "sklearn", "matplotlib", "apache_beam", "pandas", "datasets"}
+    # Of pandas nothing is said: pyarrow imports it where it is installed, whoever makes a table.
+    assert not loaded & {"torch", "transformers", "sklearn", "matplotlib", "apache_beam", "datasets"}

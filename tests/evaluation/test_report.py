@@ -186,4 +186,4 @@ def test_a_page_is_made_without_a_network(results, tmp_path):
     ended, loaded = watched("evaluation/report.py", "--input", str(results), "--output", str(tmp_path / "page.html"))
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "page.html").exists()
-    assert not loaded & {"torch", "transformers", "sklearn", "apache_beam", "pandas", "datasets", "arviz_stats"}
+    assert not loaded & {"torch", "transformers", "sklearn", "apache_beam", "datasets", "arviz_stats"}
