@@ -32,6 +32,7 @@ from evaluation.detection.labels import SETTINGS, UNKNOWN
 from evaluation.results.json_file import write_json
 from evaluation.results.paper import ACCURACY
 from evaluation.results.parquet_file import write_parquet
+from evaluation.results.tables import GridTable
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.progress import Bar
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any("problem" in cell for cell in result["cells"]))
 
 
-def accuracy_grid(settings: GridSettings) -> dict[str, Any]:
+def accuracy_grid(settings: GridSettings) -> GridTable:
     """What grid.json says, which is written with the table and the figure."""
     description = read_grid(settings.grid)
     grid = Grid(settings.root, settings.energies or files.join(settings.output, "energies"))
@@ -72,7 +73,7 @@ def accuracy_grid(settings: GridSettings) -> dict[str, Any]:
         cells.append(grid.cell(row, column) | paper_cell(description, row, column))
     result = summary(description, cells)
     write(result, settings.output)
-    return result
+    return GridTable(result)
 
 
 def read_grid(path: str) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from evaluation.results.cache import ResultCache
 from evaluation.results.figures import bounds_figure
 from evaluation.results.json_file import write_json
 from evaluation.results.parquet_file import write_parquet
+from evaluation.results.tables import BoundsTable
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_settings, setting
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def perplexity_bounds(settings: BoundsSettings) -> dict[str, Any]:
+def perplexity_bounds(settings: BoundsSettings) -> BoundsTable:
     """What bounds.json says, which is written with the table of contexts and the figures."""
     samples, scored = open_stores(settings.negatives, settings.energies)
     rows, warnings = table_of_contexts(samples, scored, settings.samples)
@@ -100,7 +101,7 @@ def perplexity_bounds(settings: BoundsSettings) -> dict[str, Any]:
         result["last_position"] = last_position(rows, samples, exact, units)
     write(result, rows, settings.output)
     files.remove(cache.url)
-    return result
+    return BoundsTable(result)
 
 
 def table_of_contexts(samples: Store, scored: Store, count: int | None) -> tuple[pa.Table, list[str]]:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evaluation.reporting.inputs import StudyResults, find_results
-from evaluation.reporting.page import markdown_page, page
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.provenance import code_version
@@ -44,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def report(settings: ReportSettings) -> StudyResults:
     """Writes the page, and returns what is on it."""
+    from evaluation.reporting.page import markdown_page, page  # what a page is made with is not for --help
+
     found = find_results(settings.input)
     if settings.output.endswith(".md"):
         made = markdown_page(found, settings.title, code_version())

@@ -31,7 +31,6 @@ from evaluation.results.parquet_file import write_parquet
 from pipeline.engines.environment import prepare_environment
 from pipeline.engines.generator import Generator
 from pipeline.engines.sampling import RULES, TOP_K, Sampling, request_seed
-from pipeline.models.model_folder import open_model_folder
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.progress import Bar
@@ -42,6 +41,7 @@ from pipeline.stores.writer import OutputFolder
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from schemas.division import divide, nearest
 from schemas.results import COMPLETIONS, SAMPLES, SAMPLES_FILE
+from training.energy.folder import open_either
 
 SCRIPT = "evaluation/sample_joint.py"
 PARTS = "parts"
@@ -136,7 +136,7 @@ def open_sampled(settings: JointSamplesSettings) -> Generator:
     sampling = Sampling(settings.sampling, settings.top_k, settings.top_p)
     generator = open_proposal(settings.generator, sampling, settings.engine, window)
     tokenizer = generator.model.tokenizer_digest
-    if settings.energy is not None and open_model_folder(settings.energy).tokenizer_digest != tokenizer:
+    if settings.energy is not None and open_either(settings.energy).tokenizer_digest != tokenizer:
         raise UserError(f"{settings.energy} and {settings.generator} have different vocabularies")
     if settings.windows:
         store = Store(settings.windows, kind="windows")
@@ -184,7 +184,7 @@ def result_of(settings: JointSamplesSettings, contexts: list[Context], generator
         "generator": generator.model.weights_digest,
         "direction": generator.model.direction,
         "tokenizer": generator.model.tokenizer_digest,
-        "energy": None if settings.energy is None else open_model_folder(settings.energy).weights_digest,
+        "energy": None if settings.energy is None else open_either(settings.energy).weights_digest,
     }
 
 

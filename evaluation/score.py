@@ -20,11 +20,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from evaluation.joint.scorers import Scorer, is_energy_model, open_scorer, score_rows
+from evaluation.joint.scorers import Scorer, open_scorer, score_rows
 from pipeline.engines.choice import accelerator_setting
 from pipeline.engines.failures import end_if_broken, missing_accelerator
 from pipeline.mining.plan import is_elsewhere
-from pipeline.models.language_model import open_language_model
 from pipeline.models.precision import PRECISIONS
 from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
@@ -38,8 +37,7 @@ from pipeline.stores.manifest import MANIFEST, Manifest, Record, read_manifest
 from pipeline.stores.reader import Store
 from pipeline.stores.shards import TOKENIZER_FOLDER, Shard
 from pipeline.stores.writer import StoreWriter
-from training.energy.folder import open_energy_model
-from training.energy.model import EnergyConfig
+from training.energy.folder import EnergyModelFolder, open_either
 
 SCRIPT = "evaluation/score.py"
 
@@ -190,11 +188,11 @@ class ScoringJob:
 def describe_energy(name: str, store: Store) -> dict[str, Any]:
     """What the manifest says of the energy, from which tables are labelled later; refuses one that does not fit."""
     window, tokenizer = int(store.manifest.settings["window"]), store.manifest.tokenizer
-    model = open_energy_model(name) if is_energy_model(name) else open_language_model(name)
+    model = open_either(name)
     model.check_fits(window, tokenizer, store.path)
     model.check_weights()
     known = model.provenance
-    kind = model.config.kind if isinstance(model.config, EnergyConfig) else "likelihood"
+    kind = model.config.kind if isinstance(model, EnergyModelFolder) else "likelihood"
     facts = {field: known.get(field) for field in ("preset", "seed", "objective", "stores", "corpus")}
     return {"path": name, "digest": model.weights_digest, "kind": kind} | facts
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pipeline.engines.sampling import Sampling
     from pipeline.mining.settings import MiningSettings
     from pipeline.runtime.errors import UserError
+    from pipeline.steps.stores import negatives_of, windows_from
     from pipeline.stores.reader import Store
     from pipeline.stores.writer import StoreWriter
     from pipeline.windows.settings import WindowsSettings
@@ -21,7 +22,9 @@ __all__ = [
     "StoreWriter",
     "UserError",
     "WindowsSettings",
+    "negatives_of",
     "open_generator",
+    "windows_from",
 ]
 __getattr__ = exports(
     __name__,
@@ -33,6 +36,8 @@ __getattr__ = exports(
         "StoreWriter": "pipeline.stores.writer",
         "UserError": "pipeline.runtime.errors",
         "WindowsSettings": "pipeline.windows.settings",
+        "negatives_of": "pipeline.steps.stores",
         "open_generator": "pipeline.engines.generator",
+        "windows_from": "pipeline.steps.stores",
     },
 )

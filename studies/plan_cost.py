@@ -14,17 +14,20 @@ and said: measure a job of your own, and give its numbers. Trainings that --pati
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pipeline.models.precision import PRECISIONS
 from pipeline.runtime.errors import exit_with
 from pipeline.runtime.settings import read_settings, setting
 from studies.costs.hardware import ACCELERATORS, DAY, FP32, Machine
-from studies.costs.jobs import Cost, Planner
 from studies.costs.stores import GPT2
 from studies.costs.texts import Texts
 from studies.orchestration.study import SECTIONS, Study, study_file
 from studies.orchestration.template import variables_in
 from studies.run_study import VariableSettings
+
+if TYPE_CHECKING:
+    from studies.costs.jobs import Cost
 
 TIMES = {"days": DAY, "hours": 3600.0, "minutes": 60.0}
 SIZES = {"TB": 1e12, "GB": 1e9, "MB": 1e6}
@@ -104,8 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def plan_cost(settings: CostSettings, sixteen_bits: bool = False) -> list[Cost]:
+def plan_cost(settings: CostSettings, sixteen_bits: bool = False) -> "list[Cost]":
     """What every job of the study takes, in the order in which they run; or would, if nothing were in fp32."""
+    from studies.costs.jobs import Planner  # with torch, which counts the networks' weights: seconds
+
     path = study_file(settings.study)
     unset = sorted(variables_in(path) - settings.variables.keys())
     study = Study(path, "OUTPUT", {name: name for name in unset} | settings.variables)
@@ -114,7 +119,7 @@ def plan_cost(settings: CostSettings, sixteen_bits: bool = False) -> list[Cost]:
     return [planner.cost(job) for job in study.jobs()]
 
 
-def describe(settings: CostSettings, costs: list[Cost], in_16_bits: list[Cost]) -> None:
+def describe(settings: CostSettings, costs: "list[Cost]", in_16_bits: "list[Cost]") -> None:
     """Tables of what kinds of jobs take, of the stores, and of the dearest jobs; then what was assumed."""
     whole = added(costs, "all")
     time, size = unit_of(whole.seconds, TIMES), unit_of(10 * sum(whole.stores.values()), SIZES)
@@ -134,7 +139,7 @@ def describe(settings: CostSettings, costs: list[Cost], in_16_bits: list[Cost]) 
     print("\n" + assumptions(settings))
 
 
-def print_fp32(costs: list[Cost], in_16_bits: list[Cost], time: str) -> None:
+def print_fp32(costs: "list[Cost]", in_16_bits: "list[Cost]", time: str) -> None:
     """What runs in fp32 because nothing else is said, and what that costs."""
     pairs = [(one, other) for one, other in zip(costs, in_16_bits, strict=True) if one.precision == FP32]
     now, then = (sum(pair[place].seconds for pair in pairs) / TIMES[time] for place in (0, 1))
@@ -145,11 +150,13 @@ def print_fp32(costs: list[Cost], in_16_bits: list[Cost], time: str) -> None:
         )
 
 
-def added(costs: Sequence[Cost], name: str) -> Cost:
+def added(costs: "Sequence[Cost]", name: str) -> "Cost":
+    from studies.costs.jobs import Cost
+
     return sum(costs, Cost(name))
 
 
-def line(name: str, jobs: int, cost: Cost, time: str, size: str) -> str:
+def line(name: str, jobs: int, cost: "Cost", time: str, size: str) -> str:
     numbers = (cost.seconds / TIMES[time], cost.read / 1e9, cost.generated / 1e9)
     return f"{name:<18}{jobs:>6}" + "".join(
         f"{shown(number):>14}" for number in (*numbers, sum(cost.stores.values()) / SIZES[size])

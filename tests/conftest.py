@@ -40,6 +40,7 @@ DEAREST = [
     "tests/evaluation/test_detect.py",
     "tests/training/language/test_masked_task.py",
     "tests/pipeline/engines/test_vllm_engine.py",
+    "tests/test_start.py",
 ]
 
 

@@ -12,18 +12,16 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-from transformers import AutoModelForCausalLM, PretrainedConfig
+from typing import TYPE_CHECKING, Any
 
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_settings, setting
 from training.energy import presets as energy_presets
-from training.energy.model import EnergyConfig, EnergyModel
 from training.language import presets as lm_presets
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from transformers import PretrainedConfig
 
 STAGES = (0, 1, 2, 3)
 GIB = 2**30
@@ -52,6 +50,8 @@ class MemorySettings(Settings):
         return min(self.gpus, self.gpus_per_node)
 
     def check(self) -> None:
+        if self.preset not in NAMES:
+            raise UserError(f"--preset {self.preset}: there are {', '.join(NAMES)}")
         if self.gpus % self.gpus_of_node:
             raise UserError(f"--gpus {self.gpus}: nodes of {self.gpus_of_node} do not make that number")
 
@@ -85,6 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def plan_memory(settings: MemorySettings) -> MemoryPlan:
     """Counts what each GPU would hold."""
+    import torch
+
     tokenizer = {"vocabulary_size": settings.vocabulary, "eos_token_id": settings.vocabulary - 1}
     config = config_of_preset(settings.preset, tokenizer, settings.window + 1)
     with torch.device("meta"):
@@ -114,7 +116,7 @@ def print_plan(settings: MemorySettings, plan: MemoryPlan) -> None:
     print("\nThe CUDA context, NCCL's buffers and fragmentation come on top: leave two GiB.")
 
 
-def config_of_preset(name: str, tokenizer: dict[str, Any], positions: int) -> PretrainedConfig:
+def config_of_preset(name: str, tokenizer: dict[str, Any], positions: int) -> "PretrainedConfig":
     if name in energy_presets.PRESETS:
         build = energy_presets.PRESETS[name].build
         if build is None:
@@ -135,11 +137,21 @@ def rows_of_recipe(name: str) -> int:
     return 32
 
 
-def network(config: PretrainedConfig) -> nn.Module:
-    return EnergyModel(config) if isinstance(config, EnergyConfig) else AutoModelForCausalLM.from_config(config)
+def network(config: "PretrainedConfig") -> "nn.Module":
+    from transformers import AutoModelForCausalLM
+
+    from training.energy.model import EnergyModel
+
+    return EnergyModel(config) if is_energy(config) else AutoModelForCausalLM.from_config(config)
 
 
-def largest_layer(model: nn.Module) -> int:
+def is_energy(config: "PretrainedConfig") -> bool:
+    from training.energy.model import EnergyConfig
+
+    return isinstance(config, EnergyConfig)
+
+
+def largest_layer(model: "nn.Module") -> int:
     """The parameters of the largest module that has any of its own: ZeRO 3 gathers them at once."""
     return max(sum(parameter.numel() for parameter in module.parameters(recurse=False)) for module in model.modules())
 
@@ -160,7 +172,7 @@ def model_states(count: int, layer: int, stage: int, offload: bool, gpus: int, g
     return int(gpu), int(cpu)
 
 
-def activations(config: PretrainedConfig, settings: MemorySettings) -> int:
+def activations(config: "PretrainedConfig", settings: MemorySettings) -> int:
     """Bytes that autograd keeps of a row; with checkpointing, every block's input and one block at a time.
 
     All blocks keep the same, so a network of two shows what any number of them does.
@@ -174,39 +186,42 @@ def activations(config: PretrainedConfig, settings: MemorySettings) -> int:
     return one + (depth - 1) * (state if settings.gradient_checkpointing else two - one)
 
 
-def depth_of(config: PretrainedConfig) -> int | None:
-    sizes = config.network if isinstance(config, EnergyConfig) else config.to_dict()
+def depth_of(config: "PretrainedConfig") -> int | None:
+    sizes = config.network if is_energy(config) else config.to_dict()
     found = sizes.get("n_layer", sizes.get("num_hidden_layers"))
     return None if found is None else int(found)
 
 
-def with_depth(config: PretrainedConfig, layers: int) -> PretrainedConfig:
+def with_depth(config: "PretrainedConfig", layers: int) -> "PretrainedConfig":
     whole = config.to_dict()
-    inner = whole["network"] if isinstance(config, EnergyConfig) else whole
+    inner = whole["network"] if is_energy(config) else whole
     inner["n_layer" if "n_layer" in inner else "num_hidden_layers"] = layers
     return type(config).from_dict(whole)
 
 
-def kept_bytes(config: PretrainedConfig, settings: MemorySettings) -> tuple[int, int]:
+def kept_bytes(config: "PretrainedConfig", settings: MemorySettings) -> tuple[int, int]:
     """What autograd keeps of one row's forward pass beside the weights, in 16 bits, and what one hidden state is."""
+    import torch
+    from torch.nn import functional as F
+
     model = network(config).train()
-    sequences = 1 + settings.negatives if isinstance(config, EnergyConfig) else 1
+    sequences = 1 + settings.negatives if is_energy(config) else 1
     ids = torch.zeros((sequences, settings.window), dtype=torch.long)
     weights = {parameter.data_ptr() for parameter in model.parameters()}
     kept: dict[int, Tensor] = {}  # by address; as long as a tensor is in here, nobody else gets it
 
-    def keep(tensor: Tensor) -> Tensor:
+    def keep(tensor: "Tensor") -> "Tensor":
         if tensor.untyped_storage().data_ptr() not in weights:
             kept[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        if isinstance(config, EnergyConfig):
+        if is_energy(config):
             loss = model(ids).sum()
         else:
             loss = F.cross_entropy(model(ids, use_cache=False).logits.flatten(0, 1), ids.flatten())
     assert loss.requires_grad
-    sizes = config.network if isinstance(config, EnergyConfig) else config.to_dict()
+    sizes = config.network if is_energy(config) else config.to_dict()
     width = sizes.get("n_embd", sizes.get("hidden_size", 0))
     bytes_of = (
         tensor.untyped_storage().nbytes() // (2 if tensor.is_floating_point() else 1) for tensor in kept.values()

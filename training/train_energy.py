@@ -13,10 +13,7 @@ torchrun, Slurm's srun or a --hostfile those of several machines; `python traini
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from transformers import set_seed
+from typing import TYPE_CHECKING, Any
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
@@ -27,13 +24,11 @@ from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from training.data.checks import count_negatives
 from training.data.mixture import Mixture
-from training.energy.first_weights import FirstWeights, copy_first_weights, find_first_weights
 from training.energy.folder import check_length, reader_for
-from training.energy.model import EnergyConfig, EnergyModel
-from training.energy.objectives import OBJECTIVES
+from training.energy.names import BALANCED, OBJECTIVES
 from training.energy.presets import PRESETS, RECIPES, find_preset
-from training.energy.task import NoiseContrast
 from training.loop import ranks
+from training.loop.plan import TrainingPlan
 from training.loop.recipe import choose_recipe
 from training.loop.run import (
     MODEL,
@@ -45,7 +40,11 @@ from training.loop.run import (
     read_run_settings,
     run,
 )
-from training.loop.trainer import TrainingPlan
+
+if TYPE_CHECKING:
+    from training.energy.first_weights import FirstWeights
+    from training.energy.model import EnergyConfig, EnergyModel
+    from training.energy.task import NoiseContrast
 
 DATA = "data and objective"  # a group of flags
 ROWS_AT_ONCE = 32  # on a rank, where neither the flags nor the recipe say how many fit
@@ -76,9 +75,9 @@ class EnergySettings(RunSettings):
         help="negatives to measure loss and accuracy on", metavar="STORE[,STORE…]", group=DATA, commas=True
     )
     objective: str = setting(
-        "balanced",
+        BALANCED,
         help="see training/energy/objectives.py (default: balanced)",
-        choices=tuple(OBJECTIVES),
+        choices=OBJECTIVES,
         group=DATA,
     )
     negatives: int | None = setting(
@@ -92,6 +91,8 @@ class EnergySettings(RunSettings):
         super().check()
         if not (self.preset or self.init):
             raise UserError(f"--preset: name one ({', '.join(PRESETS)}), or an energy model to start from with --init")
+        if self.preset:
+            find_preset(self.preset)
         for flag, paths in (("train", self.train), ("valid", self.valid)):
             if not paths:
                 raise UserError(f"--{flag}: name a store of negatives")
@@ -106,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def train_energy(settings: EnergySettings) -> int:
     """Trains an energy model in this process, or on the ranks that this process is one of; an exit code."""
     train, valid = open_stores(settings)
+    from training.energy.first_weights import find_first_weights  # torch comes with it, seconds that no flag needs
+
     tokenizer = train.stores[0].manifest.tokenizer
     first = find_first_weights(settings.init, settings.preset, tokenizer) if settings.init else None
     config = choose_architecture(settings, train, valid, first)
@@ -115,7 +118,7 @@ def train_energy(settings: EnergySettings) -> int:
     identity = identity_of(plan, config, subject_of(settings, negatives, train, first))
     record = Record.of("training/train_energy.py", settings, identity)
 
-    def make_task() -> NoiseContrast:
+    def make_task() -> "NoiseContrast":
         encoder = load_tokenizer(files.join(train.stores[0].path, TOKENIZER_FOLDER))
         model = build(config, settings.seed, first, encoder, window_of(train))
         return task_of(model, settings.objective, negatives, train, valid, encoder, first, identity)
@@ -147,8 +150,8 @@ def window_of(*mixtures: Mixture) -> int:
 
 
 def choose_architecture(
-    settings: EnergySettings, train: Mixture, valid: Mixture, first: FirstWeights | None
-) -> EnergyConfig:
+    settings: EnergySettings, train: Mixture, valid: Mixture, first: "FirstWeights | None"
+) -> "EnergyConfig":
     """The preset's configuration, or that of the model to start from; refuses what does not fit the windows."""
     tokenizer, window = train.stores[0].manifest.tokenizer, window_of(train, valid)
     preset = find_preset(settings.preset) if settings.preset else None
@@ -172,7 +175,9 @@ def plan_of(settings: EnergySettings) -> TrainingPlan:
     return make_plan(settings, recipe, recipe.rows_at_once or ROWS_AT_ONCE)
 
 
-def subject_of(settings: EnergySettings, negatives: int, train: Mixture, first: FirstWeights | None) -> dict[str, Any]:
+def subject_of(
+    settings: EnergySettings, negatives: int, train: Mixture, first: "FirstWeights | None"
+) -> dict[str, Any]:
     """What is trained on what, as far as the loss curve depends on it."""
     return {
         "preset": settings.preset,
@@ -197,9 +202,15 @@ def describe_store(store: Store) -> dict[str, Any]:
 
 
 def build(
-    config: EnergyConfig, seed: int, first: FirstWeights | None, encoder: TextEncoder, window: int
-) -> EnergyModel:
+    config: "EnergyConfig", seed: int, first: "FirstWeights | None", encoder: TextEncoder, window: int
+) -> "EnergyModel":
     """The network with its first weights: the same ones on every rank."""
+    import torch
+    from transformers import set_seed
+
+    from training.energy.first_weights import copy_first_weights
+    from training.energy.model import EnergyModel
+
     set_seed(seed % 2**32)
     model = EnergyModel(config).to(torch.float32)
     if first:
@@ -210,16 +221,18 @@ def build(
 
 
 def task_of(
-    model: EnergyModel,
+    model: "EnergyModel",
     objective: str,
     negatives: int,
     train: Mixture,
     valid: Mixture,
     encoder: TextEncoder,
-    first: FirstWeights | None,
+    first: "FirstWeights | None",
     identity: dict[str, Any],
-) -> NoiseContrast:
+) -> "NoiseContrast":
     """What the trainer does with a network: an objective, on so many negatives of each row."""
+    from training.energy.task import NoiseContrast
+
     own = first.own_tokenizer if first and model.config.own_tokenizer else None
     lengths = {length for store in valid.stores for length in store.manifest.settings.get("context_lengths") or []}
     return NoiseContrast(

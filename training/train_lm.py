@@ -15,19 +15,9 @@ preset can start from it (training/train_energy.py --init).
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    PretrainedConfig,
-    PreTrainedModel,
-    set_seed,
-)
+from typing import TYPE_CHECKING, Any
 
 from pipeline.models.language_model import LanguageModelFolder, open_language_model
-from pipeline.models.residual_lm import Ralm, config_of
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.settings import setting
@@ -39,10 +29,9 @@ from pipeline.text.tokenizer import load_tokenizer
 from schemas.division import DIRECTIONS, LEFT_TO_RIGHT
 from training.data.mixture import Mixture
 from training.energy import presets as energy_presets
-from training.language.dropout import without_dropout
 from training.language.presets import BASE, POSITIONS, PRESETS, TINY, find_preset
-from training.language.task import LanguageModelling, MaskedModelling
 from training.loop import ranks
+from training.loop.plan import TrainingPlan
 from training.loop.recipe import Recipe, choose_recipe
 from training.loop.run import (
     MODEL,
@@ -54,7 +43,11 @@ from training.loop.run import (
     read_run_settings,
     run,
 )
-from training.loop.trainer import TrainingPlan
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+    from training.language.task import LanguageModelling
 
 CAUSAL, MASKED = "causal", "masked"
 MASKED_PRESETS = [name for name in energy_presets.PRESETS if name.startswith("bit-")]
@@ -106,6 +99,8 @@ class LanguageModelSettings(RunSettings):
             self._check_masked()
         elif not (self.preset or self.init):
             raise UserError(f"--preset: name one ({', '.join(PRESETS)}), or a model to start from with --init")
+        elif self.preset:
+            find_preset(self.preset)
 
     def _check_masked(self) -> None:
         if self.preset not in MASKED_PRESETS:
@@ -151,7 +146,7 @@ def train_lm(settings: LanguageModelSettings) -> int:
     identity = identity_of(plan, config, subject_of(settings, direction, train, sources))
     record = Record.of("training/train_lm.py", settings, identity)
 
-    def make_task() -> LanguageModelling:
+    def make_task() -> "LanguageModelling":
         model = build(config, settings.seed, sources, settings.objective)
         return task_of(model, direction, train, valid, identity)
 
@@ -170,7 +165,7 @@ def open_stores(settings: LanguageModelSettings) -> tuple[Store, Store]:
     return train, valid
 
 
-def choose_architecture(settings: LanguageModelSettings, train: Store, sources: Sources) -> PretrainedConfig:
+def choose_architecture(settings: LanguageModelSettings, train: Store, sources: Sources) -> "PretrainedConfig":
     """The preset's configuration, or that of the model to start from; refuses what does not fit the windows."""
     tokenizer, window = train.manifest.tokenizer, int(train.manifest.settings["window"])
     if settings.objective == MASKED:
@@ -186,6 +181,8 @@ def choose_architecture(settings: LanguageModelSettings, train: Store, sources: 
     if preset:
         config = preset.build(tokenizer["vocabulary_size"], max(POSITIONS, window + 1), base.config if base else None)
     else:
+        from training.language.dropout import without_dropout
+
         assert init is not None
         config = without_dropout(init.config)
     config.bos_token_id = config.eos_token_id = tokenizer["eos_token_id"]
@@ -204,8 +201,10 @@ def choose_direction(settings: LanguageModelSettings, sources: Sources) -> str |
     return direction or LEFT_TO_RIGHT
 
 
-def masked_config(preset: str, tokenizer: dict[str, Any], positions: int) -> PretrainedConfig:
+def masked_config(preset: str, tokenizer: dict[str, Any], positions: int) -> "PretrainedConfig":
     """The network of the energy model of this name, which says which of its ids are not the store's."""
+    from pipeline.models.residual_lm import config_of
+
     build = energy_presets.find_preset(preset).build
     assert build is not None
     config = config_of(build(tokenizer, positions).network)
@@ -244,8 +243,13 @@ def subject_of(
     }
 
 
-def build(config: PretrainedConfig, seed: int, sources: Sources, objective: str = CAUSAL) -> PreTrainedModel:
+def build(config: "PretrainedConfig", seed: int, sources: Sources, objective: str = CAUSAL) -> "PreTrainedModel":
     """The network with its first weights: the same ones on every rank."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, set_seed
+
+    from pipeline.models.residual_lm import Ralm
+
     set_seed(seed % 2**32)
     kind = AutoModelForMaskedLM if objective == MASKED else AutoModelForCausalLM
     model = kind.from_config(config, dtype=torch.float32)
@@ -259,9 +263,11 @@ def build(config: PretrainedConfig, seed: int, sources: Sources, objective: str 
 
 
 def task_of(
-    model: PreTrainedModel, direction: str | None, train: Store, valid: Store, identity: dict[str, Any]
-) -> LanguageModelling:
+    model: "PreTrainedModel", direction: str | None, train: Store, valid: Store, identity: dict[str, Any]
+) -> "LanguageModelling":
     """What the trainer does with a network that reads in a direction, or, without one, predicts hidden tokens."""
+    from training.language.task import LanguageModelling, MaskedModelling
+
     encoder = load_tokenizer(files.join(train.path, TOKENIZER_FOLDER))
     common = (model, train, Mixture([valid]), direction, encoder, provenance_of(identity, PROVENANCE, model))
     if direction is None:
@@ -269,7 +275,7 @@ def task_of(
     return LanguageModelling(*common)
 
 
-def copy_weights(init: LanguageModelFolder, model: PreTrainedModel) -> None:
+def copy_weights(init: LanguageModelFolder, model: "PreTrainedModel") -> None:
     """All weights of one model into another of the same shape; a tensor that does not fit is named."""
     source, target = init.load().state_dict(), model.state_dict()
     for name in sorted(source.keys() | target.keys()):

@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from pipeline.runtime.errors import UserError
 from training.energy.folder import EnergyModelFolder
-from training.energy.model import EnergyModel
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from training.energy.model import EnergyModel
 
 Tokens = NDArray[np.int32]
 Numbers = NDArray[np.float64]
@@ -36,11 +39,13 @@ def check_has_embeddings(energy: EnergyModelFolder) -> None:
         )
 
 
-def embedding_gradient(model: EnergyModel, ids: Tensor) -> Tensor:
+def embedding_gradient(model: "EnergyModel", ids: "Tensor") -> "Tensor":
     """dE/de, (batch, length, width), for ids of shape (batch, length): e is what the embedding layer gives for them."""
+    import torch
+
     kept: list[Tensor] = []
 
-    def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    def keep(module: "nn.Module", inputs: "tuple[Tensor, ...]", output: "Tensor") -> "Tensor":
         kept.append(output.detach().requires_grad_())
         return kept[-1]
 
@@ -54,8 +59,10 @@ def embedding_gradient(model: EnergyModel, ids: Tensor) -> Tensor:
     return gradient[:, -ids.shape[1] :]  # without the start token that the model puts before them
 
 
-def first_order_changes(model: EnergyModel, tokens: Tokens, size: int) -> Numbers:
+def first_order_changes(model: "EnergyModel", tokens: Tokens, size: int) -> Numbers:
     """(length, size): (e_v - e_(x_t)) · dE/de_t, what token v at place t adds to the energy to first order."""
+    import torch
+
     weights = next(model.get_input_embeddings().parameters()).detach()[:size]
     ids = torch.from_numpy(tokens.astype(np.int64)).to(weights.device)
     gradient = embedding_gradient(model, ids[None])[0]
@@ -77,7 +84,7 @@ def best_replacements(
 
 
 def find_replacements(
-    model: EnergyModel, tokens: Tokens, places: Sequence[int], count: int, goal: str, size: int, greedy: bool = False
+    model: "EnergyModel", tokens: Tokens, places: Sequence[int], count: int, goal: str, size: int, greedy: bool = False
 ) -> list[Replacement]:
     """`count` replacements, all from one gradient, or each from that of the window with those before it made."""
     if not greedy:

@@ -36,7 +36,7 @@ from evaluation.analyses.inputs import (
     store_setting,
 )
 from evaluation.joint.exact import open_base
-from evaluation.joint.scorers import EnergyScorer
+from evaluation.joint.scorers import energy_scorer
 from evaluation.results.figures import BASE, INK, JOINT, REAL, panels, styled
 from pipeline.engines.generator import Generator
 from pipeline.runtime.errors import UserError, exit_with
@@ -49,6 +49,8 @@ from schemas.division import completion_start, divide, join
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from evaluation.joint.energy_scorer import EnergyScorer
+
 GOALS = {("real", HIGHER): BASE, ("real", LOWER): REAL, ("generated", LOWER): JOINT}
 WINDOWS_IN_FIGURE = 40  # windows of each goal in the figure
 
@@ -57,7 +59,7 @@ WINDOWS_IN_FIGURE = 40  # windows of each goal in the figure
 class Models:
     """What the windows are judged with."""
 
-    scorer: EnergyScorer
+    scorer: "EnergyScorer"
     generator: Generator
     encoder: TextEncoder
 
@@ -91,7 +93,7 @@ def analyse(settings: GradientReplacementSettings) -> Analysis:
     check_has_embeddings(energy)
     energy.check_fits(int(store.manifest.settings["window"]), store.manifest.tokenizer, store.path)
     generator = language_model_of(settings.generator)
-    models = Models(EnergyScorer(energy), open_base(generator.name, store), load_tokenizer(generator.folder))
+    models = Models(energy_scorer(energy), open_base(generator.name, store), load_tokenizer(generator.folder))
     total = min(settings.limit, len(store))
     windows = Bar(islice(texts(store), settings.limit), total=total, desc="replacing", unit=" windows")
     examples = [example(models, window, text, goal, settings) for window in windows for text, goal in GOALS]

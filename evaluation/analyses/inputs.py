@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from evaluation.joint.scorers import EnergyScorer, LikelihoodScorer, Scorer
+from evaluation.joint.scorers import LikelihoodScorer, Scorer, energy_scorer
 from pipeline.models.language_model import LanguageModelFolder, open_language_model
 from pipeline.models.model_folder import ModelFolder
 from pipeline.runtime import files
@@ -89,7 +89,7 @@ def scorers_for(store: Store, energy: EnergyModelFolder, generator: LanguageMode
     window = int(store.manifest.settings["window"])
     for model in (energy, generator):
         model.check_fits(window, store.manifest.tokenizer, store.path)
-    return EnergyScorer(energy), LikelihoodScorer(generator.name, window)
+    return energy_scorer(energy), LikelihoodScorer(generator.name, window)
 
 
 def energies_of(windows: Sequence[Tokens], scorer: Scorer) -> NDArray[np.float64]:

@@ -27,7 +27,7 @@ from evaluation.analyses.inputs import (
     store_of,
     store_setting,
 )
-from evaluation.joint.scorers import EnergyScorer
+from evaluation.joint.scorers import energy_scorer
 from evaluation.results.figures import BASE, COLOURS, INK, REAL, panels, styled
 from pipeline.engines.sampling import request_seed
 from pipeline.runtime.errors import UserError, exit_with
@@ -59,7 +59,7 @@ def analyse(settings: RandomTextSettings) -> Analysis:
     store, energy = store_of(settings.store, "negatives"), energy_of(settings.energy)
     energy.check_fits(int(store.manifest.settings["window"]), store.manifest.tokenizer, store.path)
     texts = texts_of(store, settings.limit, settings.seed)
-    scorer = EnergyScorer(energy)
+    scorer = energy_scorer(energy)
     energies = {name: energies_of(windows, scorer) for name, windows in texts.items()}
     analysis = Analysis(
         analysis="random_text",

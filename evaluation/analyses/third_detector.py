@@ -20,7 +20,7 @@ from evaluation.analyses.analysis import Analysis, AnalysisSettings, provenance_
 from evaluation.analyses.inputs import JointSamples, energies_of, energy_of, energy_setting, samples_of, samples_setting
 from evaluation.analyses.ngrams import COLOURS, TEXTS
 from evaluation.detection.accuracy import interval, is_near_chance
-from evaluation.joint.scorers import EnergyScorer
+from evaluation.joint.scorers import energy_scorer
 from evaluation.results.figures import INK, panels, styled
 from pipeline.runtime.errors import UserError, exit_with
 from training.energy.folder import EnergyModelFolder
@@ -68,7 +68,7 @@ def called_real(samples: JointSamples, detector: EnergyModelFolder) -> dict[str,
     windows = {word: samples.windows(column) for column, word in TEXTS.items() if column != "real" or samples.has_real}
     longest = max(len(window) for some in windows.values() for window in some)
     detector.check_fits(longest, {"digest": samples.settings["tokenizer"]}, samples.path)
-    scorer = EnergyScorer(detector)
+    scorer = energy_scorer(detector)
     return {word: energies_of(some, scorer) < 0 for word, some in windows.items()}
 
 

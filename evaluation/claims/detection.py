@@ -9,7 +9,7 @@ from evaluation.claims.decision import Claim, Finding, Measured, Part, above, pa
 from evaluation.detection.labels import CROSS_ARCHITECTURE, CROSS_CORPUS, ENERGY, IN_DOMAIN, LIKELIHOOD, TFIDF
 from evaluation.reporting.inputs import Result, StudyResults
 from evaluation.results.paper import ACCURACY
-from training.energy.model import BILSTM, BIT, LINEAR, UNIT
+from training.energy.names import BILSTM, BIT, LINEAR, UNIT
 
 IN_DOMAIN_TABLE, ALL_UNIT, ALL_BIT = ACCURACY["in_domain"], "ALL (UniT)", "ALL (BiT)"
 ON_PAR = -0.02  # a union that is less than this many points below training in-domain is on par with it

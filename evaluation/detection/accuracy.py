@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 Numbers = NDArray[np.float64]
 CHANCE = 0.5
@@ -76,6 +75,8 @@ def interval(values: NDArray[np.floating], level: float = 0.95) -> tuple[float, 
     Two windows that are all right and two that are all wrong are added before the usual normal interval is taken: few
     windows, or none, that went wrong otherwise promise a certainty that they do not have.
     """
+    from scipy.special import ndtri
+
     padded = np.concatenate([values, [0.0, 0.0, 1.0, 1.0]])
     half = float(ndtri((1 + level) / 2)) * padded.std(ddof=1) / np.sqrt(len(padded))
     low, high = padded.mean() - half, padded.mean() + half

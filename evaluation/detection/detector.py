@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluation.joint.scorers import EnergyScorer
+from evaluation.joint.scorers import energy_scorer
 from pipeline.runtime.errors import UserError
 from pipeline.text.blocks import BLOCK_TOKENS, Block, TextEnd, cut_texts
 from pipeline.text.tokenizer import load_tokenizer
@@ -53,7 +53,7 @@ class Detector:
         self.folder: EnergyModelFolder = open_energy_model(energy)
         self.block = block_length(self.folder, block)
         self.encoder = load_tokenizer(self.folder.folder)
-        self.scorer = EnergyScorer(self.folder, batch_size)
+        self.scorer = energy_scorer(self.folder, batch_size)
 
     def score(self, texts: Iterable[str]) -> list[Detection]:
         """One result a text; an empty text, or one that UTF-8 cannot spell, has no score but a problem."""

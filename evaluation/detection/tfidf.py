@@ -6,13 +6,16 @@ the one that is right most often on validation texts.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
 
 from pipeline.runtime.errors import UserError
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
 
 STRENGTHS = tuple(2.0**power for power in range(-6, 7))  # of C, the inverse of the regularisation
 LEAST_TEXTS = 5  # that a word or a pair of words has to occur in
@@ -22,8 +25,8 @@ LEAST_TEXTS = 5  # that a word or a pair of words has to occur in
 class Tfidf:
     """A trained baseline: `score(texts)` is above 0 for what it takes to be real."""
 
-    vectorizer: TfidfVectorizer
-    classifier: LogisticRegression
+    vectorizer: "TfidfVectorizer"
+    classifier: "LogisticRegression"
     strength: float  # C
     valid_accuracy: float
 
@@ -37,6 +40,9 @@ def train_tfidf(
     train_texts: Sequence[str], train_labels: ArrayLike, valid_texts: Sequence[str], valid_labels: ArrayLike
 ) -> Tfidf:
     """Labels are 1 (or True) for real texts and 0 for generated ones. Of equally good values of C the smallest."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+
     labels, expected = (np.asarray(given).astype(bool) for given in (train_labels, valid_labels))
     _check(train_texts, labels, "train")
     _check(valid_texts, expected, "validate")

@@ -12,10 +12,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import uvicorn
-
-from evaluation.human.site.app import create_app
-from evaluation.human.site.guards import Pace
 from evaluation.human.study.file import StudyFile
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_settings, setting
@@ -40,6 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def serve(settings: ServeSettings) -> None:
     """Serves the study until it is stopped; says so when it listens."""
+    import uvicorn
+
+    from evaluation.human.site.app import create_app
+    from evaluation.human.site.guards import Pace
+
     pace = Pace(settings.requests_per_minute, settings.strangers_per_minute)
     app = create_app(StudyFile(settings.study), pace)
     listener = listen(settings.host, settings.port)

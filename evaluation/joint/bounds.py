@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from arviz_stats.base.array import array_stats
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.html import html_list, html_table
 
 # The first-order bias of T_n is -(n / effective samples - 1) / (2n), so with fewer than these the bounds are about a
 # tenth of a nat apart and more, and the expansion in 1/n that the upper one rests on is no longer a small correction.
@@ -32,6 +32,7 @@ HIGHEST_TAIL_INDEX = 0.7
 # The tail is the largest fifth of up to 225 samples, and a fit to fewer than 5 of them would say nothing.
 LEAST_SAMPLES_OF_TAIL = 25
 NAMED = 5  # contexts that a warning lists
+SHOWN = 10  # contexts that a notebook shows
 
 Values = NDArray[np.float64]
 
@@ -51,6 +52,18 @@ class LogPartitionBounds:
     def tail_index(self) -> Values:
         """See the function of that name; when first asked for, because it sorts."""
         return tail_index(self.scores)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the first contexts' bounds, and what speaks against them."""
+        scores = np.atleast_2d(self.scores)
+        first = log_partition_bounds(scores[:SHOWN])
+        names = ("lower", "midpoint", "upper", "standard_error", "effective_samples")
+        columns = zip(*(getattr(first, name).tolist() for name in names), strict=True)
+        rows = [(f"context {number}", *(f"{value:.4f}" for value in row)) for number, row in enumerate(columns)]
+        title = f"log Z of {len(scores):,} contexts, from {scores.shape[1]:,} samples each"
+        more = [f"{len(scores) - SHOWN:,} more contexts are not shown"] if len(scores) > SHOWN else []
+        head = ("", *(name.replace("_", " ") for name in names))
+        return html_table(title, rows, head) + html_list([*warnings_about(first), *more])
 
 
 def log_partition_bounds(scores: ArrayLike) -> LogPartitionBounds:
@@ -175,6 +188,8 @@ def _log_sum_without(shifted: Values, place: NDArray[np.intp]) -> Values:
 def _tail_index(scores: Values) -> float:
     if len(scores) < LEAST_SAMPLES_OF_TAIL:
         return np.nan
+    from arviz_stats.base.array import array_stats  # seconds, which neither flags nor a page of results need
+
     weights = np.exp(scores - scores.max())
     # Without an error, arviz would return a number that its prior alone has chosen where the fit divides by zero.
     with np.errstate(divide="raise", invalid="raise", over="raise"):

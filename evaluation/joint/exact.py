@@ -6,7 +6,6 @@ from itertools import islice
 from typing import TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from evaluation.joint.scorers import Scorer, open_scorer
@@ -14,13 +13,12 @@ from evaluation.results.cache import ResultCache
 from pipeline.engines.choice import TORCH
 from pipeline.engines.generator import Generator, open_generator
 from pipeline.engines.sampling import Sampling
-from pipeline.engines.torch_engine import TorchEngine
 from pipeline.models.language_model import open_language_model
-from pipeline.models.model_folder import open_model_folder
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Bar
 from pipeline.stores.reader import Store
 from schemas.division import completion_start, divide
+from training.energy.folder import open_either
 from training.energy.inputs import Sequences
 
 Numbers = NDArray[np.float64]
@@ -70,7 +68,7 @@ def last_token_log_probs(
         raise UserError(f"--generator {generator}: the samples of {samples.path} are another model's")
     scorer = open_scorer(energy, int(samples.manifest.settings["window"]))
     size = int(samples.manifest.tokenizer["vocabulary_size"])
-    digests = f"{samples.manifest.digest} {known} {open_model_folder(energy).weights_digest}"
+    digests = f"{samples.manifest.digest} {known} {open_either(energy).weights_digest}"
     windows: dict[str, NDArray[np.int32]] = {}
     for name, tokens, _ in windows_of(samples):
         windows[name] = tokens
@@ -103,11 +101,15 @@ def batched(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
         yield some
 
 
-@torch.inference_mode()
 def next_log_probs(generator: Generator, context: NDArray[np.int32]) -> Numbers:
     """log P of every token of the vocabulary after a context (before it, for a right-to-left model)."""
+    import torch
+
+    from pipeline.engines.torch_engine import TorchEngine
+
     engine = generator.engine
     assert isinstance(engine, TorchEngine)
     (prompt,) = generator.prompts([context], [1])
-    output = engine.network(torch.from_numpy(prompt)[None].long().to(engine.device), logits_to_keep=1)
+    with torch.inference_mode():
+        output = engine.network(torch.from_numpy(prompt)[None].long().to(engine.device), logits_to_keep=1)
     return output.logits[0, -1].double().log_softmax(-1).cpu().numpy()

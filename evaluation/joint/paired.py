@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
@@ -57,6 +56,8 @@ def mean_per_token(values: ArrayLike, tokens: ArrayLike, units: ArrayLike, level
     count, mean = len(sums), float(own[0].sum() / own[1].sum())
     if count < 2:
         return Interval(mean, None, None)
+    from scipy.special import stdtrit
+
     without = (own[0].sum() - sums) / (own[1].sum() - lengths)
     error = np.sqrt((count - 1) / count * np.square(without - mean).sum())
     half = float(stdtrit(count - 1, (1 + level) / 2) * error)

@@ -5,8 +5,6 @@ import os
 import re
 import subprocess
 
-import torch
-
 from pipeline.runtime.errors import ResumableError, first_line
 
 BROKEN_DEVICE = 70  # the exit code of a process whose device is broken
@@ -22,6 +20,8 @@ BROKEN_KINDS = {"AcceleratorError", "EngineDeadError"}  # torch's and vLLM's, by
 
 def is_broken_device(error: BaseException) -> bool:
     """Whether a device or an engine is broken for good: in this process nothing on it will work again."""
+    import torch
+
     while True:
         if isinstance(error, torch.OutOfMemoryError):
             return False  # another engine, or a smaller shard, may well fit
@@ -44,6 +44,8 @@ def end_if_broken(error: Exception, replaced: bool) -> None:
 
 def missing_accelerator(wanted: str) -> str | None:
     """Why there is no device where one was asked for; None where there is one."""
+    import torch
+
     if torch.cuda.is_available():
         return None
     built = f"PyTorch {torch.__version__} is built for CUDA {torch.version.cuda or '(none: a CPU build)'}"

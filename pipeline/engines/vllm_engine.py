@@ -20,7 +20,7 @@ from pipeline.engines.environment import prepare_environment
 from pipeline.engines.sampling import NUCLEUS, TOP_K, Completions, Sampling
 from pipeline.engines.vllm_models import check_heads_on_cpu, head_size
 from pipeline.models.language_model import LanguageModelFolder
-from pipeline.models.precision import DTYPES, FP32
+from pipeline.models.precision import FP32, dtype_of
 from pipeline.runtime.errors import UserError, first_line
 
 Tokens = NDArray[np.int32]
@@ -223,7 +223,7 @@ class VllmEngine:
             raise UserError(f"{self.model.name}: vLLM cannot load it ({error}): use --engine torch") from error
 
     def _dtype(self, usual: str) -> torch.dtype:
-        return DTYPES[self.options.precision or usual]
+        return dtype_of(self.options.precision or usual)
 
     def _gpu_settings(self) -> dict[str, Any]:
         """In the weights' own precision: vLLM's would be 16 bits, and log-probabilities those of another model."""

@@ -140,6 +140,8 @@ def needs_sharing(stores: Sequence[StoreJob], beam: Sequence[str]) -> bool:
 
 def is_elsewhere(beam: Sequence[str]) -> bool:
     """Whether a runner other than this machine's does the work, and replaces workers that end."""
+    if not beam:
+        return False
     from pipeline.runtime.beam import beam_options, is_local
 
-    return bool(beam) and not is_local(beam_options(beam))
+    return not is_local(beam_options(beam))

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from typing import TYPE_CHECKING, Any
 
 from pipeline.models.model_folder import ModelFolder, open_model_folder
-from pipeline.models.residual_lm import RalmConfig  # conv's type becomes known to transformers too
 from pipeline.runtime.errors import UserError
 from pipeline.text.tokenizer import load_tokenizer
 from schemas.division import DIRECTIONS, LEFT_TO_RIGHT
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 OWN = "residual_ebm_"  # begins the model types that are this project's own, which nobody else's engine knows
 
@@ -41,8 +41,10 @@ class LanguageModelFolder(ModelFolder):
                 return id
         return load_tokenizer(self.folder).eos_token_id
 
-    def load(self, device: str = "cpu", precision: str | None = None) -> PreTrainedModel:
+    def load(self, device: str = "cpu", precision: str | None = None) -> "PreTrainedModel":
         """The network, ready to be used."""
+        from transformers import AutoModelForCausalLM
+
         return self.load_as(AutoModelForCausalLM, device, precision)
 
     def check_runs_elsewhere(self) -> None:
@@ -84,7 +86,9 @@ def open_language_model(name: str) -> LanguageModelFolder:
     return model
 
 
-def positions_of(config: PretrainedConfig) -> int | None:
+def positions_of(config: "PretrainedConfig") -> int | None:
+    from pipeline.models.residual_lm import RalmConfig
+
     if isinstance(config, RalmConfig):
         both = [positions_of(part) for part in (config.base_config, config.residual_config)]
         return min((positions for positions in both if positions is not None), default=None)

@@ -10,22 +10,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
-from transformers.utils import logging
 
 from pipeline.models.precision import BF16, FP16, FP32, hardware_of, loading_dtype
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import load_tokenizer
 
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig, PreTrainedModel
+
 WEIGHTS = ".safetensors"  # alone: other files of weights are pickles, which can run what whoever made them wants
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 STORED = {"F32": FP32, "BF16": BF16, "F16": FP16}
-Network = TypeVar("Network", bound=PreTrainedModel)
+Network = TypeVar("Network", bound="PreTrainedModel")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class ModelFolder:
 
     name: str
     folder: str
-    config: PretrainedConfig
+    config: "PretrainedConfig"
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -108,6 +109,10 @@ class ModelFolder:
 
 def open_model_folder(name: str, kind: str = "model") -> ModelFolder:
     """From a model's folder, here or in a bucket, or from the hub by its name."""
+    from transformers import AutoConfig  # seconds, which no flag needs
+
+    import pipeline.models.residual_lm  # noqa: F401  (conv's type and ralm's become known to transformers)
+
     folder = _local_folder(name)
     if not os.path.isfile(os.path.join(folder, "config.json")):
         way_out = (
@@ -177,7 +182,7 @@ def _from_hub(name: str) -> str:
         ) from None
 
 
-def _tensors(path: str) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(path: str) -> "Iterator[tuple[str, torch.Tensor]]":
     with _reading(path), safe_open(path, framework="pt") as file:
         for name in list(file.keys()):  # it is no dictionary, and knows no other way
             yield name, file.get_tensor(name)
@@ -194,6 +199,8 @@ def _reading(path: str) -> Iterator[None]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """No progress bars of transformers' own while a model is read or written: ours say what is going on."""
+    from transformers.utils import logging
+
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

@@ -184,7 +184,7 @@ def _add_flag(parser: argparse._ActionsContainer, one: "Field[Any]", hint: Any, 
         return
     options: dict[str, Any] = {"metavar": facts["metavar"], "help": facts["help"].replace("%", "%%")}
     if facts["positional"]:
-        parser.add_argument(one.name, nargs=None if required else "?", **options)
+        parser.add_argument(one.name, nargs=None if required else "?", choices=facts["choices"], **options)
         return
     options["required"] = required
     if items is not None and facts["several"]:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import schemas
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.html import html_table
 from pipeline.stores.manifest import Manifest, read_manifest
 from pipeline.stores.shards import Shard
 
@@ -47,6 +48,25 @@ class Store:
 
     def __len__(self) -> int:
         return self.manifest.rows
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what the manifest says of the store."""
+        manifest = self.manifest
+        settings = {name: manifest.settings.get(name) for name in ("corpus", "split", "window", "context_lengths")}
+        generator, sampling = manifest.generator or {}, manifest.sampling or {}
+        facts = {
+            "rows": f"{len(self):,}",
+            "shards": f"{len(manifest.shards):,}, {manifest.bytes / 1e6:,.1f} MB",
+            **settings,
+            "vocabulary": manifest.tokenizer.get("vocabulary_size"),
+            "generator": generator.get("path"),
+            "sampling": ", ".join(f"{name} {value}" for name, value in sampling.items()),
+            "columns": ", ".join(self.schema.names),
+            "digest": manifest.digest,
+            "made": f"{manifest.created}, by version {manifest.code_version}",
+        }
+        shown = [(name, value) for name, value in facts.items() if value not in (None, "")]
+        return html_table(f"Store of {manifest.kind}: {self.path}", shown)
 
     def batches(self, columns: Sequence[str] | None = None, shards: Sequence[int] | None = None) -> Iterator[pa.Table]:
         """The rows of all shards, or of some, in order, as Arrow tables of one row group each."""

@@ -15,7 +15,7 @@ from evaluation.accuracy_grid import GridSettings
 from evaluation.analyses.perturbations import PerturbationsSettings
 from evaluation.analyses.random_text import RandomTextSettings
 from evaluation.analyses.repetition_next_token import RepetitionNextTokenSettings
-from evaluation.joint.scorers import AT_ONCE
+from evaluation.joint.energy_scorer import AT_ONCE
 from evaluation.perplexity_bounds import BoundsSettings
 from evaluation.sample_joint import JointSamplesSettings
 from evaluation.score import ScoreSettings
@@ -36,11 +36,12 @@ from studies.costs.stores import energies_bytes, negatives_bytes, windows_bytes
 from studies.costs.texts import Texts
 from studies.orchestration.study import Job
 from training.energy import presets as energy_presets
-from training.energy.model import BIT, UNIT, EnergyConfig
+from training.energy.model import EnergyConfig
+from training.energy.names import BIT, UNIT
 from training.language import presets as language_presets
+from training.loop.plan import TrainingPlan
 from training.loop.recipe import choose_recipe
 from training.loop.run import RunSettings, make_plan
-from training.loop.trainer import TrainingPlan
 from training.train_energy import EnergySettings
 from training.train_energy import plan_of as energy_plan
 from training.train_lm import MASKED, LanguageModelSettings, masked_config, preset_recipe

@@ -56,6 +56,11 @@ def listing(scripts: dict[str, Path]) -> str:
         lines += ["", f"{folder}:"]
         for name, path in scripts.items():
             if path.parent == Path(ROOT, folder):
-                about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-                lines.append(f"  {name:<32}{about.splitlines()[0] if about else ''}")
+                lines.append(f"  {name:<32}{about(path)}")
     return "\n".join(lines)
+
+
+def about(path: Path) -> str:
+    """The first line of what a script says of itself."""
+    said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return said.partition("\n")[0]

@@ -15,7 +15,8 @@ import torch
 from side_by_side import Duel, print_duels, print_header, show
 
 import schemas
-from evaluation.joint.scorers import EnergyScorer, score_rows
+from evaluation.joint.energy_scorer import EnergyScorer
+from evaluation.joint.scorers import score_rows
 from training.energy.inputs import PlainReader, completed
 from training.energy.model import EnergyModel
 from training.energy.presets import PRESETS

@@ -18,6 +18,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
 from schemas.results import CONTEXTS
 from tests.helpers.commands import command
+from tests.helpers.imports import watched
 from tests.helpers.processes import storm, timed
 from tests.helpers.world import CONTEXT, SAMPLES, TEXTS, truth
 
@@ -244,3 +245,14 @@ def test_a_killed_run_continues_to_the_same_figures(world, tmp_path):
     for name in ("bounds.json", "contexts.parquet", "samples_curve.svg"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
     assert not (tmp_path / "killed/kept.json").exists()
+
+
+def test_bounds_are_arithmetic_and_load_neither_networks_nor_what_draws_figures(world, tmp_path):
+    ended, loaded = watched(
+        "evaluation/perplexity_bounds.py",
+        *("--negatives", world.samples, "--energies", world.energies, "--output", str(tmp_path / "bounds")),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "bounds" / "bounds.json").exists()
+    # Of pandas nothing is said: pyarrow imports it where it is installed, whoever makes a table.
+    assert not loaded & {"torch", "transformers", "sklearn", "matplotlib", "apache_beam", "datasets"}

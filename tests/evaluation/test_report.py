@@ -15,6 +15,7 @@ from evaluation.results.paper import PERPLEXITY
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.provenance import machine
 from tests.helpers.commands import run
+from tests.helpers.imports import watched
 from tests.helpers.pages import Page
 
 
@@ -179,3 +180,10 @@ def test_files_of_human_studies_and_of_detection_are_found(tmp_path):
     assert "3 failed the checks" in page.text
     assert page.table("Texts called real by bit")[1][3] == "9"
     assert "1 text without a score" in page.text
+
+
+def test_a_page_is_made_without_a_network(results, tmp_path):
+    ended, loaded = watched("evaluation/report.py", "--input", str(results), "--output", str(tmp_path / "page.html"))
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "page.html").exists()
+    assert not loaded & {"torch", "transformers", "sklearn", "apache_beam", "datasets", "arviz_stats"}

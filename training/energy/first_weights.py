@@ -14,15 +14,8 @@ from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from schemas.division import RIGHT_TO_LEFT
 from training.energy.folder import EnergyModelFolder, open_energy_model
-from training.energy.model import (
-    BIT,
-    UNIT,
-    EnergyConfig,
-    EnergyModel,
-    TransformerEnergy,
-    is_causal,
-    unused_positions,
-)
+from training.energy.model import EnergyConfig, EnergyModel, TransformerEnergy, is_causal, unused_positions
+from training.energy.names import BIT, UNIT
 from training.language.dropout import without_dropout
 
 EMBEDDINGS, POSITIONS = "embeddings.word_embeddings.weight", ("position_embeddings.weight", "wpe.weight")

@@ -20,8 +20,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel, initialization
 
 from pipeline.models.residual_lm import config_of
-
-LINEAR, BILSTM, UNIT, BIT = KINDS = ("linear", "bilstm", "unit", "bit")
+from training.energy.names import BILSTM, BIT, LINEAR, UNIT
 
 PARTS = 8  # that a batch of unequal lengths is computed in, at most
 LEAST_IN_A_PART = {"cpu": 4, "cuda": 32}  # sequences: fewer would leave a GPU waiting

@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from training.energy.names import BALANCED, NCE, RANKING
+
 
 def balanced(positive: Tensor, negatives: Tensor) -> Tensor:
     return (softplus(positive) + softplus(-negatives).mean(1)) / 2
@@ -37,4 +39,4 @@ def ranking(positive: Tensor, negatives: Tensor) -> Tensor:
 
 
 # Energies of shape (rows,) and (rows, K) to losses of shape (rows,).
-OBJECTIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"balanced": balanced, "nce": nce, "ranking": ranking}
+OBJECTIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {BALANCED: balanced, NCE: nce, RANKING: ranking}

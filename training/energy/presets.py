@@ -6,20 +6,23 @@ bidirectional models are RoBERTa's, 512 positions included; the others have 256.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
-
-from transformers import BertConfig
+from typing import TYPE_CHECKING, Any
 
 from pipeline.models.precision import FP16
 from pipeline.runtime.errors import UserError
-from training.energy.model import BILSTM, BIT, LINEAR, UNIT, EnergyConfig
+from training.energy.names import BILSTM, BIT, LINEAR, UNIT
 from training.language.presets import POSITIONS, gpt2
 from training.loop.recipe import COSINE, INVERSE_SQUARE_ROOT, Recipe
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
+
+    from training.energy.model import EnergyConfig
 
 DISCRIMINATION, JOINT, JOINT_24L = RECIPES = ("discrimination", "joint", "joint-24l")
 
 # A store's tokenizer, as its manifest describes it, and the least number of positions, to a configuration.
-Build = Callable[[dict[str, Any], int], EnergyConfig]
+Build = Callable[[dict[str, Any], int], "EnergyConfig"]
 
 
 @dataclass(frozen=True)
@@ -38,14 +41,20 @@ class EnergyPreset:
         return self.recipes[name or next(iter(self.recipes))]
 
 
-def linear(tokenizer: dict[str, Any], positions: int) -> EnergyConfig:
-    return EnergyConfig(LINEAR, tokenizer["vocabulary_size"])
+def config(kind: str, tokenizer: dict[str, Any], *sizes: Any) -> "EnergyConfig":
+    """Imports the networks, which takes seconds: the names of presets are for flags, and come without."""
+    from training.energy.model import EnergyConfig
+
+    return EnergyConfig(kind, tokenizer["vocabulary_size"], *sizes)
+
+
+def linear(tokenizer: dict[str, Any], positions: int) -> "EnergyConfig":
+    return config(LINEAR, tokenizer)
 
 
 def bilstm(embedding: int, hidden: int, layers: int = 4) -> Build:
-    def build(tokenizer: dict[str, Any], positions: int) -> EnergyConfig:
-        sizes = {"embedding": embedding, "hidden": hidden, "layers": layers}
-        return EnergyConfig(BILSTM, tokenizer["vocabulary_size"], sizes)
+    def build(tokenizer: dict[str, Any], positions: int) -> "EnergyConfig":
+        return config(BILSTM, tokenizer, {"embedding": embedding, "hidden": hidden, "layers": layers})
 
     return build
 
@@ -53,9 +62,9 @@ def bilstm(embedding: int, hidden: int, layers: int = 4) -> Build:
 def unit(layers: int, width: int, heads: int) -> Build:
     """The body of a language model of this shape, which it can start from."""
 
-    def build(tokenizer: dict[str, Any], positions: int) -> EnergyConfig:
+    def build(tokenizer: dict[str, Any], positions: int) -> "EnergyConfig":
         network = gpt2(layers, width, heads)(tokenizer["vocabulary_size"], max(POSITIONS, positions), None)
-        return EnergyConfig(UNIT, tokenizer["vocabulary_size"], network.to_dict(), tokenizer["eos_token_id"])
+        return config(UNIT, tokenizer, network.to_dict(), tokenizer["eos_token_id"])
 
     return build
 
@@ -63,16 +72,18 @@ def unit(layers: int, width: int, heads: int) -> Build:
 def bit(layers: int, width: int, heads: int, most: int = POSITIONS, first_weights: float = 0.02) -> Build:
     """`first_weights` is their standard deviation: with RoBERTa's 0.02 narrow networks learn nothing for long."""
 
-    def build(tokenizer: dict[str, Any], positions: int) -> EnergyConfig:
+    def build(tokenizer: dict[str, Any], positions: int) -> "EnergyConfig":
         network = bidirectional(tokenizer, layers, width, heads, max(most, positions))
         network.initializer_range = first_weights
-        return EnergyConfig(BIT, tokenizer["vocabulary_size"], network.to_dict(), start_id(tokenizer))
+        return config(BIT, tokenizer, network.to_dict(), start_id(tokenizer))
 
     return build
 
 
-def bidirectional(tokenizer: dict[str, Any], layers: int, width: int, heads: int, positions: int) -> BertConfig:
+def bidirectional(tokenizer: dict[str, Any], layers: int, width: int, heads: int, positions: int) -> "BertConfig":
     """BERT's architecture with RoBERTa's details; two ids above the store's own are `<s>` and `<mask>`."""
+    from transformers import BertConfig
+
     return BertConfig(
         vocab_size=tokenizer["vocabulary_size"] + 2,
         max_position_embeddings=positions,

@@ -7,15 +7,14 @@ longer) and no dropout. Its appendix gives recipes for the base LM, RALM and BAL
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from transformers import GPT2Config, PretrainedConfig
-
-from pipeline.models.conv_lm import ConvConfig
 from pipeline.models.precision import BF16
-from pipeline.models.residual_lm import RalmConfig
 from pipeline.runtime.errors import UserError
-from training.language.dropout import without_dropout
 from training.loop.recipe import Recipe
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 POSITIONS = 256
 
@@ -32,8 +31,9 @@ RALM_24L = row(1.5e-4, 28 * 64, warmup=1_000, steps=90_000, norm=0.25)
 TINY = row(2e-3, 32, warmup=100, steps=1_000, norm=1)
 NANO = row(5e-3, 256, warmup=100, steps=2_000, norm=1)
 
-# A vocabulary and a number of positions to a configuration; for RALM, its base model's configuration too.
-Build = Callable[[int, int, PretrainedConfig | None], PretrainedConfig]
+# A vocabulary and a number of positions to a configuration; for RALM, its base model's configuration too. Only building
+# one imports transformers: the names of presets are for flags.
+Build = Callable[[int, int, "PretrainedConfig | None"], "PretrainedConfig"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Preset:
 def gpt2(layers: int, width: int, heads: int, inner: int | None = None) -> Build:
     """GPT-2's architecture, as transformers has it and vLLM loads it."""
 
-    def build(vocabulary: int, positions: int, base: PretrainedConfig | None = None) -> PretrainedConfig:
+    def build(vocabulary: int, positions: int, base: "PretrainedConfig | None" = None) -> "PretrainedConfig":
+        from transformers import GPT2Config
+
         return GPT2Config(
             vocab_size=vocabulary,
             n_positions=positions,
@@ -68,14 +70,19 @@ def gpt2(layers: int, width: int, heads: int, inner: int | None = None) -> Build
 
 
 def conv(embedding: int, hidden: int, layers: int) -> Build:
-    def build(vocabulary: int, positions: int, base: PretrainedConfig | None = None) -> PretrainedConfig:
+    def build(vocabulary: int, positions: int, base: "PretrainedConfig | None" = None) -> "PretrainedConfig":
+        from pipeline.models.conv_lm import ConvConfig
+
         return ConvConfig(vocab_size=vocabulary, embedding_size=embedding, hidden_size=hidden, layers=layers)
 
     return build
 
 
-def ralm(vocabulary: int, positions: int, base: PretrainedConfig | None = None) -> PretrainedConfig:
+def ralm(vocabulary: int, positions: int, base: "PretrainedConfig | None" = None) -> "PretrainedConfig":
     """A second network of the same shape as its frozen base model."""
+    from pipeline.models.residual_lm import RalmConfig
+    from training.language.dropout import without_dropout
+
     if base is None:
         raise UserError("--base: a ralm corrects a frozen language model: name its folder")
     return RalmConfig(base=base.to_dict(), residual=without_dropout(base).to_dict())

@@ -11,12 +11,12 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar, cast
-
-import torch
-from torch.distributed import HashStore  # type: ignore[attr-defined]
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from pipeline.runtime.errors import UserError, exit_with
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
@@ -123,8 +123,10 @@ def is_first() -> bool:
     return rank() == 0
 
 
-def device() -> torch.device:
+def device() -> "torch.device":
     """The GPU of this process: of those that it sees, which may be all of the machine's or its own alone."""
+    import torch
+
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", place_of(os.environ).local_rank % torch.cuda.device_count())
@@ -132,6 +134,9 @@ def device() -> torch.device:
 
 def start() -> None:
     """Joins the processes of this run; DeepSpeed is imported here, and learns about the machine before it looks."""
+    import torch
+    from torch.distributed import HashStore  # type: ignore[attr-defined]
+
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")  # DeepSpeed's to mend
     place = place_of(os.environ)
     if not torch.cuda.is_available():
@@ -155,7 +160,7 @@ def start() -> None:
     deepspeed.init_distributed(verbose=False)
 
 
-def variables(place: Place, device: torch.device) -> dict[str, str]:
+def variables(place: Place, device: "torch.device") -> dict[str, str]:
     """What DeepSpeed and torch look for, whichever launcher it was: DeepSpeed takes the GPU of the local rank."""
     return {
         RANK: str(place.rank),
@@ -176,6 +181,8 @@ def first_does(work: Callable[[], T]) -> T:
         except UserError as error:
             outcome = [error]
     if ranks() > 1:
+        import torch
+
         torch.distributed.broadcast_object_list(outcome, src=0)
     if isinstance(outcome[0], UserError):
         raise outcome[0] if is_first() else FirstRankError(str(outcome[0]))
@@ -211,14 +218,24 @@ def _gather(mine: T) -> list[T]:
     """What every process has, in the order of the ranks."""
     if ranks() == 1:
         return [mine]
+    import torch
+
     found: list[T | None] = [None] * ranks()
     torch.distributed.all_gather_object(found, mine)
     return cast(list[T], found)
 
 
 def wait() -> None:
-    if torch.distributed.is_initialized() and ranks() > 1:
+    if have_met() and ranks() > 1:
+        import torch
+
         torch.distributed.barrier()
+
+
+def have_met() -> bool:
+    """Whether the processes can speak with each other; where torch was not needed yet, they cannot."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.distributed.is_initialized())
 
 
 def exit_all_with(main: Callable[[], int | None]) -> None:
@@ -228,7 +245,7 @@ def exit_all_with(main: Callable[[], int | None]) -> None:
         try:
             return main()
         except UserError as error:
-            if not is_first() and (isinstance(error, FirstRankError) or not torch.distributed.is_initialized()):
+            if not is_first() and (isinstance(error, FirstRankError) or not have_met()):
                 sys.exit(2)
             raise
 

@@ -6,9 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
-
-from transformers import PretrainedConfig, PreTrainedModel
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.models.precision import BF16, PRECISIONS, hardware_of, training_precision
 from pipeline.runtime.command_line import Parser
@@ -19,8 +17,13 @@ from pipeline.runtime.summary import print_summary
 from pipeline.stores.manifest import Manifest, Record, read_record, write_record
 from pipeline.stores.writer import OutputFolder
 from training.loop import checkpoints, ranks
+from training.loop.plan import TrainingPlan, read_deepspeed_config, stage_of
 from training.loop.recipe import Recipe, RecipeSettings
-from training.loop.trainer import NotFinite, Task, Trainer, TrainingPlan, read_deepspeed_config, stage_of
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+    from training.loop.trainer import Task, Trainer
 
 ZERO_1 = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "zero", "stage1.json")
 AUTO, NEVER, MUST = "auto", "never", "must"
@@ -111,7 +114,7 @@ def make_plan(settings: RunSettings, recipe: Recipe, rows_at_once: int) -> Train
     return plan
 
 
-def identity_of(plan: TrainingPlan, config: PretrainedConfig, subject: dict[str, Any]) -> dict[str, Any]:
+def identity_of(plan: TrainingPlan, config: "PretrainedConfig", subject: dict[str, Any]) -> dict[str, Any]:
     """Everything that the loss curve depends on: a run is continued only if all of it is the same."""
     recipe = asdict(plan.recipe)
     for machine in ("rows_at_once", "mixed_precision"):  # the one changes nothing, the other is in the precision
@@ -127,7 +130,7 @@ def identity_of(plan: TrainingPlan, config: PretrainedConfig, subject: dict[str,
     return dict(json.loads(json.dumps(identity | subject)))
 
 
-def provenance_of(identity: dict[str, Any], names: Sequence[str], model: PreTrainedModel) -> dict[str, Any]:
+def provenance_of(identity: dict[str, Any], names: Sequence[str], model: "PreTrainedModel") -> dict[str, Any]:
     """What the model's folder says of its making, from which tables are labelled later."""
     return {name: identity.get(name) for name in names} | {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -140,7 +143,7 @@ def check_same_tokens(one: Manifest, other: Manifest, path: str, like: str) -> N
         raise UserError(f"{path}: not the vocabulary of {like}: make it with --tokenizer {like}")
 
 
-def checkpoint_activations(model: PreTrainedModel, wanted: bool) -> None:
+def checkpoint_activations(model: "PreTrainedModel", wanted: bool) -> None:
     if not wanted:
         return
     try:
@@ -151,8 +154,10 @@ def checkpoint_activations(model: PreTrainedModel, wanted: bool) -> None:
         ) from None
 
 
-def run(settings: RunSettings, record: Record, plan: TrainingPlan, make_task: Callable[[], Task]) -> int:
+def run(settings: RunSettings, record: Record, plan: TrainingPlan, make_task: "Callable[[], Task]") -> int:
     """Trains from the last whole checkpoint, or from the start, to the end; an exit code."""
+    from training.loop.trainer import NotFinite, Trainer
+
     folder = OutputFolder(settings.output, record)
     with folder.held() if ranks.is_first() else nullcontext():
         if ranks.first_does(lambda: prepare_output(folder, settings.resume)):
@@ -188,7 +193,7 @@ def prepare_output(folder: OutputFolder, resume: str) -> bool:
     return False
 
 
-def describe_start(trainer: Trainer, trained: int) -> None:
+def describe_start(trainer: "Trainer", trained: int) -> None:
     if ranks.is_first():
         at = f", from step {trainer.step:,}" if trainer.step else ""
         print(
@@ -199,7 +204,7 @@ def describe_start(trainer: Trainer, trained: int) -> None:
         )
 
 
-def describe_end(trainer: Trainer) -> None:
+def describe_end(trainer: "Trainer") -> None:
     if ranks.is_first():
         task = trainer.task
         facts = {

@@ -1,11 +1,9 @@
 """The trainer of every model here: DeepSpeed does the work, this is what happens at each step."""
 
-import json
 import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,21 +24,9 @@ from training.data.mixture import Mixture
 from training.loop import checkpoints, mirror, ranks
 from training.loop.checkpoints import Mark
 from training.loop.log import RunLog
-from training.loop.recipe import Recipe
+from training.loop.plan import TrainingPlan
 
 Places = NDArray[np.int64]
-
-FLAGS_OF = {  # what a DeepSpeed configuration leaves to our flags
-    "train_batch_size": "--batch_size",
-    "train_micro_batch_size_per_gpu": "--micro_batch_size",
-    "gradient_accumulation_steps": "--batch_size and --micro_batch_size",
-    "gradient_clipping": "--max_grad_norm",
-    "optimizer": "--max_lr",
-    "scheduler": "--schedule",
-    "fp16": "--precision",
-    "bf16": "--precision",
-    "checkpoint": "--resume",
-}
 
 
 class Task(Protocol):
@@ -100,31 +86,6 @@ class Task(Protocol):
 
     def save(self, folder: str, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
         """Writes the model's folder, with these weights and notes on its training."""
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """How a task is trained, and where to."""
-
-    output: str
-    recipe: Recipe
-    seed: int
-    precision: str
-    micro_batch_size: int
-    validate_every: int
-    save_every: int
-    valid_rows: int
-    deepspeed: dict[str, Any]
-    patience: int | None = None
-
-    @property
-    def folder(self) -> str:
-        """Where it works on this machine: in the output, unless that is in a bucket."""
-        return mirror.working_folder(self.output)
-
-    @property
-    def stage(self) -> int:
-        return stage_of(self.deepspeed)
 
 
 class NotFinite(Exception):
@@ -368,26 +329,6 @@ class Trainer:
 def largest_divisor(number: int, most: int) -> int:
     """The largest divisor of a rank's share of a batch that is not above the micro-batch asked for."""
     return next(size for size in range(min(number, most), 0, -1) if number % size == 0)
-
-
-def read_deepspeed_config(path: str) -> dict[str, Any]:
-    """A DeepSpeed configuration, without what our own flags say."""
-    try:
-        with open(path) as file:
-            config = json.load(file)
-    except (OSError, ValueError) as error:
-        raise UserError(f"--deepspeed_config {path}: it cannot be read ({error})") from None
-    if not isinstance(config, dict):
-        raise UserError(f"--deepspeed_config {path}: not a JSON object")
-    for name, flag in FLAGS_OF.items():
-        if config.get(name, "auto") != "auto":
-            raise UserError(f"--deepspeed_config {path}: {name} is set with {flag}, remove it from the file")
-    return {name: value for name, value in config.items() if name not in FLAGS_OF}
-
-
-def stage_of(deepspeed: dict[str, Any]) -> int:
-    """The ZeRO stage of a DeepSpeed configuration."""
-    return int(deepspeed.get("zero_optimization", {}).get("stage", 0))
 
 
 def engine_config(plan: TrainingPlan, micro: int, count: int, universal: bool, device: str) -> dict[str, Any]:

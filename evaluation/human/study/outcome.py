@@ -5,9 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import krippendorff
 import numpy as np
-from scipy.stats import binomtest
 
 CONFIDENCE = 0.95
 
@@ -55,6 +53,8 @@ def rate(items: Iterable[Tally], relation: str) -> Rate | None:
     known = list(items)
     if not known:
         return None
+    from scipy.stats import binomtest  # a second, which the flags of whoever reads votes do not need
+
     wins = sum(one.model_1 < one.model_2 or (relation == "≤" and one.model_1 == one.model_2) for one in known)
     one_sided = binomtest(wins, len(known), 0.5, alternative="greater")
     # An interval with two ends: that of the one-sided test ends at 1.
@@ -75,6 +75,8 @@ def agreement(votes: Sequence[Preference]) -> float | None:
     known = values[:, paired]
     if not known.size or len(np.unique(known[~np.isnan(known)])) < 2:
         return None
+    import krippendorff
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return float(krippendorff.alpha(reliability_data=known, level_of_measurement="nominal"))

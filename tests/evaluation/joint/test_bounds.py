@@ -229,3 +229,15 @@ def test_perplexity_of_what_cannot_be_is_refused_by_name(column, values, named):
 def test_perplexity_needs_windows():
     with pytest.raises(UserError, match="at least one window"):
         joint_perplexity([], [], [], [])
+
+
+def test_a_notebook_shows_the_first_contexts_and_what_speaks_against_them():
+    even, uneven = np.zeros(40), np.r_[50.0, np.zeros(39)]
+    page = log_partition_bounds(np.stack([even, uneven, *[even] * 10]))._repr_html_()
+    assert "<caption>log Z of 12 contexts, from 40 samples each</caption>" in page
+    assert page.count("<tr>") == 1 + 10
+    assert "<tr><th>context 0</th><td>0.0000</td><td>0.0000</td><td>0.0000</td>" in page
+    assert "2 more contexts are not shown" in page
+    assert warnings_about(log_partition_bounds(uneven))
+    assert "<li>" in log_partition_bounds(uneven)._repr_html_()
+    assert "<li>" not in log_partition_bounds(even)._repr_html_()

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import schemas
-from evaluation.joint.scorers import EnergyScorer, score_rows
+from evaluation.joint.energy_scorer import EnergyScorer
+from evaluation.joint.scorers import score_rows
 from training.energy.folder import EnergyModelFolder, open_energy_model
 from training.energy.inputs import Sequences
 from training.energy.model import EnergyModel

@@ -206,3 +206,19 @@ def test_the_manifest_reads_back_as_it_was_written(path):
     assert [shard.rows for shard in manifest.shards] == list(ROWS)
     assert manifest.versions["pyarrow"] == pa.__version__
     assert manifest.code_version.startswith("0.1.0")
+
+
+def test_a_notebook_shows_what_the_manifest_says_and_runs_nothing_of_it(tmp_path):
+    path = make_store(tmp_path / "store", [window_table(rows, seed) for seed, rows in enumerate(ROWS)])
+    manifest = read_manifest(path)
+    hostile = "<script>alert('x')</script>"
+    manifest.settings.update(corpus=hostile, window=16)
+    write_manifest(path, manifest)
+    page = Store(path)._repr_html_()
+    assert f"<caption>Store of windows: {path}</caption>" in page
+    assert "<tr><th>rows</th><td>1,801</td></tr>" in page
+    assert "<tr><th>window</th><td>16</td></tr>" in page
+    assert manifest.digest in page
+    assert "<tr><th>corpus</th><td>&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;</td></tr>" in page
+    assert "<script" not in page
+    assert "generator" not in page  # windows have none

@@ -16,15 +16,8 @@ from training import train_lm
 from training.data.mixture import Mixture
 from training.language.task import LanguageModelling
 from training.loop import checkpoints, ranks, trainer
-from training.loop.trainer import (
-    NotFinite,
-    Trainer,
-    TrainingPlan,
-    adam_options,
-    largest_divisor,
-    own_steps,
-    read_deepspeed_config,
-)
+from training.loop.plan import TrainingPlan, read_deepspeed_config
+from training.loop.trainer import NotFinite, Trainer, adam_options, largest_divisor, own_steps
 from training.train_lm import LanguageModelSettings, Sources
 
 STEPS = {"max_steps": 6, "validate_every": 3, "save_every": 2, "batch_size": 8, "micro_batch_size": 8}

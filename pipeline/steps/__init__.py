@@ -1,0 +1,1 @@
+"""Stages by hand, for notebooks: objects come in, and what a stage makes comes out opened."""

@@ -1,0 +1,1 @@
+"""Pages of cells, to be opened in an editor or pasted into a notebook."""

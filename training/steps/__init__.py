@@ -1,0 +1,1 @@
+"""Trainings by hand, for notebooks: stores come in, and the trained model's folder comes out."""
