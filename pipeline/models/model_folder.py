@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import os
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from transformers.utils import logging
 from pipeline.models.precision import BF16, FP16, FP32, hardware_of, loading_dtype
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, first_line
+from pipeline.runtime.private import private_folder
 from pipeline.text.tokenizer import load_tokenizer
 
 WEIGHTS = ".safetensors"  # alone: other files of weights are pickles, which can run what whoever made them wants
@@ -137,7 +137,7 @@ def _from_bucket(url: str) -> str:
     if not any(name == "config.json" for name, _ in wanted):
         raise UserError(f"{url}: not a model's folder, there is no config.json: check the path")
     key = json.dumps([url, [(name, info.size, info.mtime_ns) for name, info in wanted]])
-    own = _private_folder()
+    own = private_folder()  # nobody else can put weights there first
     folder = os.path.join(own, f"model-{hashlib.sha256(key.encode()).hexdigest()[:32]}")
     if not os.path.isdir(folder):
         temporary = tempfile.mkdtemp(dir=own)
@@ -148,17 +148,6 @@ def _from_bucket(url: str) -> str:
                 raise UserError(f"{files.join(url, name)}: it changed while it was copied: run the same command again")
         with suppress(OSError):  # somebody else was faster
             os.rename(temporary, folder)
-    return folder
-
-
-def _private_folder() -> str:
-    """This user's own folder for copies: nobody else can put weights there first, where all can write beside it."""
-    folder = os.path.join(tempfile.gettempdir(), f"residual-ebm-{os.getuid()}")
-    with suppress(FileExistsError):
-        os.mkdir(folder, mode=0o700)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise UserError(f"{folder}: somebody else's, or others can write in it: remove it, or set TMPDIR elsewhere")
     return folder
 
 
