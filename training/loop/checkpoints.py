@@ -10,19 +10,22 @@ The output may be in a bucket: then all this is written to a folder of the machi
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from pipeline.runtime import files
-from pipeline.runtime.errors import ResumableError
+from pipeline.runtime.errors import ResumableError, UserError
 from training.loop import mirror
 
 CHECKPOINTS = "checkpoints"
 MARK = "whole.json"
 CONFIG = "config.json"
+NOT_NUMBERS = (
+    "there is more than numbers in this checkpoint, perhaps a program, and none of it was run: if it is not yours, "
+    "do not use it; remove the folder, or start over with --resume never"
+)
 
 
 @dataclass(frozen=True)
@@ -104,13 +107,15 @@ def as_universal(output: str, mark: Mark) -> str:
     """The checkpoint in DeepSpeed's universal form, which any number of ranks can load; returns its name."""
     source = folder_of(output, name_of(mark.step))
     target = f"{source}-universal"
-    shutil.rmtree(target, ignore_errors=True)
-    command = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state"]
+    files.remove(target)
+    command = [sys.executable, "-P", "-m", "training.loop.universal", "--inject_missing_state"]
     command += ["--input_folder", source, "--output_folder", target]
     command += ["--num_extract_workers", "2", "--num_merge_workers", "2"]
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
         reason = (ended.stderr.strip().splitlines() or ["no reason given"])[-1]
+        if "weights_only" in ended.stderr or "Weights only" in ended.stderr:
+            raise UserError(f"{source}: {NOT_NUMBERS}")
         raise ResumableError(f"{source}: DeepSpeed could not convert it for another number of ranks ({reason})")
     return os.path.basename(target)
 
@@ -119,9 +124,9 @@ def save_best(output: str, step: int, write: Callable[[str], None]) -> None:
     """Has the best model so far written into a folder of its own, whole or not at all."""
     folder = folder_of(output, best_name(step))
     temporary = f"{folder}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
+    files.remove(temporary)
     write(temporary)
-    shutil.rmtree(folder, ignore_errors=True)
+    files.remove(folder)
     os.replace(temporary, folder)
 
 
