@@ -200,8 +200,7 @@ class Study:
             self.output,
             "--output",
             report,
-            "--title",
-            self.title,
+            *flag_words("title", self.title),
         ]
         return [*jobs, Job("report", command, [job.name for job in jobs], report)]
 
@@ -256,7 +255,7 @@ class Study:
                 continue
             if flag in kind.joined:
                 values = [",".join(values)]
-            words += [f"--{flag}"] if value is True else [word for one in values for word in (f"--{flag}", one)]
+            words += [f"--{flag}"] if value is True else [word for one in values for word in flag_words(flag, one)]
         folder = self.folder(section, name)
         target = os.path.join(folder, kind.last_file) if section in FILES else folder
         return Job(f"{section}/{name}", [*words, "--output", target], needs, os.path.join(folder, kind.last_file))
@@ -321,6 +320,11 @@ class Study:
 
     def folder(self, section: str, name: str) -> str:
         return os.path.join(self.output, "models" if section in MODELS else section, name)
+
+
+def flag_words(flag: str, value: str) -> list[str]:
+    """A flag and its value; one that begins with a dash could pass for a flag of its own, even for one of Beam's."""
+    return [f"--{flag}={value}"] if value.startswith("-") else [f"--{flag}", value]
 
 
 def words_in(value: Any) -> Iterator[str]:
