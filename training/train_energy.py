@@ -18,12 +18,10 @@ from typing import Any
 import torch
 from transformers import set_seed
 
-from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.settings import setting
 from pipeline.stores.manifest import Record
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from training.data.checks import count_negatives
 from training.data.mixture import Mixture
@@ -116,7 +114,7 @@ def train_energy(settings: EnergySettings) -> int:
     record = Record.of("training/train_energy.py", settings, identity)
 
     def make_task() -> NoiseContrast:
-        encoder = load_tokenizer(files.join(train.stores[0].path, TOKENIZER_FOLDER))
+        encoder = load_tokenizer(train.stores[0].path)
         model = build(config, settings.seed, first, encoder, window_of(train))
         return task_of(model, settings.objective, negatives, train, valid, encoder, first, identity)
 

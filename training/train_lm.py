@@ -28,12 +28,10 @@ from transformers import (
 
 from pipeline.models.language_model import LanguageModelFolder, open_language_model
 from pipeline.models.residual_lm import Ralm, config_of
-from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.settings import setting
 from pipeline.stores.manifest import Record
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.inputs import text_of
 from pipeline.text.tokenizer import load_tokenizer
 from schemas.division import DIRECTIONS, LEFT_TO_RIGHT
@@ -262,7 +260,7 @@ def task_of(
     model: PreTrainedModel, direction: str | None, train: Store, valid: Store, identity: dict[str, Any]
 ) -> LanguageModelling:
     """What the trainer does with a network that reads in a direction, or, without one, predicts hidden tokens."""
-    encoder = load_tokenizer(files.join(train.path, TOKENIZER_FOLDER))
+    encoder = load_tokenizer(train.path)
     common = (model, train, Mixture([valid]), direction, encoder, provenance_of(identity, PROVENANCE, model))
     if direction is None:
         return MaskedModelling(*common, model.config.start_id, model.config.mask_id)

@@ -89,7 +89,7 @@ class ModelFolder:
         dtype = loading_dtype(precision, getattr(self.config, "dtype", None), hardware_of(device))
         try:
             with quiet():
-                model = kind.from_pretrained(self.folder, dtype=dtype, use_safetensors=True)
+                model = kind.from_pretrained(self.folder, dtype=dtype, use_safetensors=True, trust_remote_code=False)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise UserError(f"{self.name}: the model cannot be loaded ({first_line(error)})") from None
         return model.to(device).eval()
@@ -115,7 +115,9 @@ def open_model_folder(name: str, kind: str = "model") -> ModelFolder:
         )
         raise UserError(f"{name}: not a model's folder, there is no config.json: {way_out}")
     try:
-        return ModelFolder(name, folder, AutoConfig.from_pretrained(folder))
+        # A config.json may name a class in a file beside it (auto_map). That is a program of whoever made the folder:
+        # without this word transformers would ask at the terminal whether to run it.
+        return ModelFolder(name, folder, AutoConfig.from_pretrained(folder, trust_remote_code=False))
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{name}: config.json is not that of a {kind} ({first_line(error)})") from None
 

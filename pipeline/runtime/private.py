@@ -21,8 +21,8 @@ def private_key(folder: str) -> bytes:
     """A random key for those who can read this private folder: the first who asks makes it, all get the same."""
     path = os.path.join(folder, KEY)
     if not os.path.lexists(path):
-        made = tempfile.NamedTemporaryFile(dir=folder)  # of mode 0600
-        with made, suppress(FileExistsError):  # somebody else of this run was faster
+        # Of mode 0600; and somebody else of this run may be faster.
+        with tempfile.NamedTemporaryFile(dir=folder) as made, suppress(FileExistsError):
             made.write(secrets.token_bytes(32))
             made.flush()
             os.link(made.name, path)  # whole or not at all

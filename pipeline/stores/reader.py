@@ -16,7 +16,7 @@ import schemas
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import Manifest, read_manifest
-from pipeline.stores.shards import Shard
+from pipeline.stores.shards import Shard, footer_of
 
 
 class Store:
@@ -151,6 +151,9 @@ class _OpenShard:
             raise UserError(f"{self.url}: cannot be read ({error}): {self.mend}") from None
         if not self.file.schema_arrow.equals(schema) or self.file.metadata.num_rows != shard.rows:
             raise UserError(f"{self.url}: not the shard that the manifest describes: {self.mend}")
+        # Another whole shard, of as many rows and bytes, says so itself.
+        if footer_of(self.file.schema_arrow).get("content") != shard.rows_digest:
+            raise UserError(f"{self.url}: its rows are not those of the manifest: {self.mend}")
         self.groups = self.file.num_row_groups
         self.ends = list(accumulate(self.file.metadata.row_group(group).num_rows for group in range(self.groups)))
         self.lock = threading.Lock()

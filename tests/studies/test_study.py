@@ -253,7 +253,7 @@ def test_titles_values_and_paths_are_words_whatever_a_shell_or_snakemake_would_r
 def test_a_value_does_not_pass_for_a_flag(tmp_path):
     entry = {"input": "-x", "split": "train", "deduplicate": "--environment_type=PROCESS", "overwrite": "-y z"}
     (job, *_, report) = Study(saved(tmp_path, {"title": "--input=/etc", "windows": {"w": entry}}), "out").jobs()
-    flags = "--input=-x --split train --deduplicate=--environment_type=PROCESS".split()
+    flags = ["--input=-x", "--split", "train", "--deduplicate=--environment_type=PROCESS"]
     assert job.command[2:-2] == [*flags, "--overwrite=-y z"]
     assert report.command[-1] == "--title=--input=/etc"
     with pytest.raises(UserError, match="ignored explicit argument '--environment_type=PROCESS'"):

@@ -72,7 +72,7 @@ def upload_parts(output: str, step: int) -> None:
     """Brings what this machine's ranks wrote of a checkpoint to where it counts: for one process a disk."""
     if not files.is_local(output):
         mirror.upload(output, f"{CHECKPOINTS}/{name_of(step)}")
-        files.remove(folder_of(output, name_of(step)))
+        files.remove(mirror.working_folder(output), CHECKPOINTS, name_of(step))
 
 
 def finish(output: str, mark: Mark) -> None:
@@ -97,17 +97,16 @@ def keep_only(output: str, mark: Mark | None) -> None:
 
 def discard(output: str, name: str) -> None:
     """Removes one checkpoint, its mark first, so that a half-removed one does not count."""
-    folder = files.join(output, CHECKPOINTS, name)
-    files.remove(files.join(folder, MARK))
-    files.remove(folder)
-    files.remove(folder_of(output, name))
+    files.remove(output, CHECKPOINTS, name, MARK)
+    files.remove(output, CHECKPOINTS, name)
+    files.remove(mirror.working_folder(output), CHECKPOINTS, name)
 
 
 def as_universal(output: str, mark: Mark) -> str:
     """The checkpoint in DeepSpeed's universal form, which any number of ranks can load; returns its name."""
     source = folder_of(output, name_of(mark.step))
     target = f"{source}-universal"
-    files.remove(target)
+    files.remove(mirror.working_folder(output), CHECKPOINTS, os.path.basename(target))
     command = [sys.executable, "-P", "-m", "training.loop.universal", "--inject_missing_state"]
     command += ["--input_folder", source, "--output_folder", target]
     command += ["--num_extract_workers", "2", "--num_merge_workers", "2"]
@@ -154,7 +153,7 @@ def is_finished(output: str) -> bool:
 def start_over(output: str) -> None:
     """Removes a model and its checkpoints, the model's config.json first."""
     for name in (CONFIG, CHECKPOINTS, mirror.LOGS):
-        files.remove(files.join(output, name))
+        files.remove(output, name)
 
 
 def _names(output: str) -> list[str]:

@@ -18,7 +18,7 @@ LOGS = "logs"
 
 
 def working_folder(output: str) -> str:
-    """Where a run with this output writes: there, or, if that is a bucket, in a folder below TMPDIR that is this user's alone."""
+    """Where a run with this output writes: there, or, if that is a bucket, in this user's own one below TMPDIR."""
     if files.is_local(output):
         return output
     # Its name is this machine's, where several have one disk after all.

@@ -26,6 +26,12 @@ class Evil:
         return os.mkdir, (self.mark,)
 
 
+def send(address: tuple[str, int], key: bytes, pickled: object) -> None:
+    with Client(address, authkey=key) as neighbour:
+        neighbour.send((None, "accept_connection", (pickled,), {}))
+        neighbour.recv()
+
+
 @pytest.fixture
 def job(windows, generator, tmp_path) -> MiningJob:
     settings = MiningSettings(windows=windows, generator=(generator,), output=str(tmp_path / "store"), engine="torch")
@@ -43,9 +49,8 @@ def test_a_neighbour_who_knows_beams_key_cannot_send_a_pickle_to_an_engine(job, 
         assert len((folder / "key").read_bytes()) == 32
         (found,) = folder.glob("*.address")
         host, port = found.read_text().split(":")
-        with pytest.raises(AuthenticationError), Client((host, int(port)), authkey=b"mps") as neighbour:
-            neighbour.send((None, "accept_connection", (Evil(tmp_path / "ran"),), {}))
-            neighbour.recv()
+        with pytest.raises(AuthenticationError):
+            send((host, int(port)), b"mps", Evil(tmp_path / "ran"))
         assert not (tmp_path / "ran").exists()
         assert len(generator.sample([[13, 1, 2]], [3], [7], 2)) == 1  # it serves those of its run
     finally:

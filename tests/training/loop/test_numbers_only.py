@@ -42,8 +42,7 @@ def spoil(path: Path, mark: Path) -> None:
 
 @pytest.mark.parametrize(
     ("stage", "precision"),
-    [("stage0", "fp32"), ("stage1", "fp32"), ("stage1", "bf16"), ("stage2", "fp32"), ("stage2", "bf16")]
-    + [("stage3", "fp32"), ("stage3", "bf16")],
+    [("stage0", "fp32"), *((f"stage{stage}", precision) for stage in (1, 2, 3) for precision in ("fp32", "bf16"))],
 )
 def test_all_that_deepspeed_writes_is_read_and_a_program_in_it_is_not_run(stores, tmp_path, stage, precision):
     go_on = begun(stores, tmp_path / "model", stage, precision)
