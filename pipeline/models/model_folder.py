@@ -39,7 +39,10 @@ class ModelFolder:
     @property
     def provenance(self) -> dict[str, Any]:
         """What its trainer wrote down: preset, corpus, seed, …; nothing for models from elsewhere."""
-        return dict(getattr(self.config, "provenance", None) or {})
+        known = getattr(self.config, "provenance", None) or {}
+        if not isinstance(known, dict):
+            raise UserError(f"{self.name}: config.json: provenance is no object, but {type(known).__name__}")
+        return dict(known)
 
     @cached_property
     def tokenizer_digest(self) -> str:
@@ -118,7 +121,7 @@ def open_model_folder(name: str, kind: str = "model") -> ModelFolder:
         # A config.json may name a class in a file beside it (auto_map). That is a program of whoever made the folder:
         # without this word transformers would ask at the terminal whether to run it.
         return ModelFolder(name, folder, AutoConfig.from_pretrained(folder, trust_remote_code=False))
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # transformers checks little, and stumbles in many ways
         raise UserError(f"{name}: config.json is not that of a {kind} ({first_line(error)})") from None
 
 

@@ -18,6 +18,8 @@ from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import Manifest, read_manifest
 from pipeline.stores.shards import Shard, footer_of
 
+MANY = 10**8  # rows
+
 
 class Store:
     """A finished store, opened for reading. Rows are numbered from 0 through all shards.
@@ -36,11 +38,20 @@ class Store:
         self.manifest: Manifest = read_manifest(path)
         if kind and self.manifest.kind != kind:
             raise UserError(f"{path}: a store of {self.manifest.kind}, but one of {kind} is needed here")
+        if self.manifest.rows > MANY and files.is_local(path):
+            self._check_sizes()
         self.schema: pa.Schema = schemas.SCHEMAS[self.manifest.kind]
         self._ends = list(accumulate(shard.rows for shard in self.manifest.shards))
         self._open: OrderedDict[int, _OpenShard] = OrderedDict()
         self._groups: OrderedDict[tuple[int, int, tuple[str, ...]], pa.Table] = OrderedDict()
         self._lock = threading.Lock()
+
+    def _check_sizes(self) -> None:
+        """Holds a claim of very many rows against the files, before memory is asked for by it."""
+        for shard in self.manifest.shards:
+            url = files.join(self.path, shard.file)
+            if (size := files.info(url).size or 0) != shard.bytes:
+                raise UserError(f"{url}: {size} bytes, the manifest says {shard.bytes}: {mending(self.path)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Store, (self.path, self.manifest.kind)
@@ -141,7 +152,7 @@ class _OpenShard:
 
     def __init__(self, store: str, shard: Shard, schema: pa.Schema):
         self.url = files.join(store, shard.file)
-        self.mend = f"run pipeline/verify_store.py {store} --repair"
+        self.mend = mending(store)
         try:
             source = files.open_random(self.url)
             if source.size() != shard.bytes:
@@ -164,6 +175,10 @@ class _OpenShard:
                 return self.file.read_row_group(group, columns=list(names)).select(list(names))
         except (OSError, pa.ArrowException) as error:
             raise UserError(f"{self.url}: row group {group} cannot be read ({error}): {self.mend}") from None
+
+
+def mending(store: str) -> str:
+    return f"run pipeline/verify_store.py {store} --repair"
 
 
 def _kept(cache: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], size: int, lock: threading.Lock) -> Any:

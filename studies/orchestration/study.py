@@ -169,7 +169,7 @@ class Study:
         """Entries are folders, files and words of commands: a name has nothing in it that means more than itself."""
         for section in SECTIONS:
             for name in self.content.get(section) or {}:
-                if not NAME.fullmatch(str(name)) or ".." in str(name):
+                if not isinstance(name, str) or not NAME.fullmatch(name) or ".." in name:
                     raise UserError(
                         f"{self.path}: {section}: {str(name)[:80]!r} cannot be a name: letters, digits, - _ . and +, "
                         f"not beginning with a dash or a dot"
@@ -276,10 +276,7 @@ class Study:
             path = at_hand(str(entry["grid"]))
             description = read_yaml(path, schemas.read_schema("grid"))
         else:
-            description = entry | {
-                kind: [{key: self.placed(key, value) for key, value in one.items()} for one in entry[kind]]
-                for kind in ("columns", "rows")
-            }
+            description = entry | {kind: [self.placed("", one) for one in entry[kind]] for kind in ("columns", "rows")}
             if (wrong := first_error(description, schemas.read_schema("grid"))) is not None:
                 raise UserError(f"{self.path}: grids.{name}.{described(wrong)}")
             text = yaml.safe_dump(description, sort_keys=False, allow_unicode=True, width=120)
@@ -308,9 +305,13 @@ class Study:
     def placed(self, key: str, value: Any) -> Any:
         """What a grid has under a key, names of entries as their folders below the output."""
         if isinstance(value, dict):
-            return {name: self.placed(name if name in TEXTS else key, inner) for name, inner in value.items()}
+            return {
+                name: self.placed(name if name in TEXTS or not key else key, inner) for name, inner in value.items()
+            }
         if isinstance(value, list):
             return [self.placed(key, inner) for inner in value]
+        if not isinstance(value, str):
+            return value
         if key in TEXTS:
             return value if "://" in value else os.path.abspath(value)
         for section in GRID_REFERENCES.get(key, ()):

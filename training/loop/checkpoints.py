@@ -165,8 +165,12 @@ def _read_mark(output: str, name: str) -> Mark | None:
     if not re.fullmatch(r"step-\d+", name) or not files.is_file(path):
         return None
     try:
-        return Mark(**json.loads(files.read(path)))
-    except (ValueError, TypeError):  # spoiled: what it stands for cannot be trusted either
+        mark = Mark(**json.loads(files.read(path)))
+        counts = [mark.step, mark.ranks, mark.stage, 0 if mark.best_step is None else mark.best_step]
+        whole = all(type(count) is int and 0 <= count < 2**63 for count in counts)
+        value = mark.best_value is None or type(mark.best_value) in (int, float)
+        return mark if whole and value and name_of(mark.step) == name else None
+    except (ValueError, TypeError, RecursionError):  # spoiled: what it stands for cannot be trusted either
         return None
 
 
