@@ -193,8 +193,8 @@ def prepare(folder: OutputFolder, overwrite: bool) -> None:
     there = read_record(folder.output)
     folder.check_owner(there, overwrite, "choose another folder, or see --overwrite")
     if there is not None and there.settings != folder.record.settings:
-        files.remove(files.join(folder.output, SAMPLES_FILE))
-        files.remove(files.join(folder.output, PARTS))
+        files.remove(folder.output, SAMPLES_FILE)
+        files.remove(folder.output, PARTS)
     write_record(folder.output, folder.record)
 
 
@@ -214,7 +214,7 @@ def draw(settings: JointSamplesSettings, complete: Complete, contexts: list[Cont
             bar.update(len(some))
     table = pa.Table.from_pylist(rows, pa.schema([SAMPLES.field(name) for name in rows[0]]))
     write_parquet(files.join(settings.output, SAMPLES_FILE), table)
-    files.remove(files.join(settings.output, PARTS))
+    files.remove(settings.output, PARTS)
 
 
 def completing(settings: JointSamplesSettings, generator: Generator) -> Complete:

@@ -2,18 +2,19 @@
 
 python pipeline/verify_store.py STORE            exit code 0 if all is well, 1 if not
 python pipeline/verify_store.py STORE --repair   removes what is bad and calls the stage that made the store again, with
-                                                 the settings that it recorded: it makes exactly that again. Every
-                                                 further option is Beam's, if a runner is to do it
+                                                 the settings that it recorded: it makes exactly that again. What it
+                                                 reads or writes outside of the store is shown, and needs --trust.
+                                                 Every further option is Beam's, if a runner is to do it
 """
 
 import hashlib
 import io
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +31,11 @@ from pipeline.text.tokenizer import load_tokenizer
 
 STRAY = "not in the manifest"
 STAGES = ("pipeline/make_windows.py", "pipeline/mine_negatives.py", "pipeline/import_texts.py", "evaluation/score.py")
+# Settings that are texts and no places: names, formats, choices. Every other text is taken for one.
+NO_PLACES = {
+    *("corpus", "split", "format", "text_field", "encoding", "documents", "sampling", "context_lengths", "positives"),
+    *("engine", "accelerator", "precision", "architecture", "surplus", "part"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +44,7 @@ class VerifySettings(Settings):
 
     store: str = setting(metavar="STORE", help="the store's folder, on any filesystem", positional=True)
     repair: bool = setting(False, help="remove what is bad and make it again")
+    trust: bool = setting(False, help="let a repair read and write the places outside of the store that it names")
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ def verify_store(settings: VerifySettings, beam: Sequence[str] = ()) -> list[Pro
     problems = verify(settings.store)
     if problems and settings.repair:
         report(settings.store, problems)
-        problems = repair(settings.store, problems, beam)
+        problems = repair(settings.store, problems, beam, settings.trust)
     return problems
 
 
@@ -146,8 +153,28 @@ def recorded_in(manifest: Manifest) -> Record:
     return Record(manifest.command, manifest.directory, manifest.settings, manifest.call)
 
 
-def repair(store: str, problems: list[Problem], beam: Sequence[str] = ()) -> list[Problem]:
-    """Removes what is bad, calls the stage that made it again, and verifies; returns what is still wrong."""
+def places_outside(store: str, settings: Any, directory: str, name: str = "") -> list[str]:
+    """Where settings lead to, files, folders, buckets and names of a hub, other than into the store itself."""
+    if isinstance(settings, dict):
+        inner = [(str(key), value) for key, value in settings.items() if key not in NO_PLACES]
+        return [place for key, value in inner for place in places_outside(store, value, directory, key)]
+    if isinstance(settings, list):
+        return [place for value in settings for place in places_outside(store, value, directory, name)]
+    if not isinstance(settings, str) or settings.startswith("builtin:"):
+        return []
+    if not files.is_local(settings) or settings.startswith("hf:"):
+        inside = settings.startswith(f"{store.rstrip('/')}/") and ".." not in settings
+        return [] if inside else [settings]
+    place = files.identity(os.path.join(directory, settings) if "://" not in settings else settings)
+    own = files.identity(store) if files.is_local(store) else None
+    return [] if own is not None and os.path.commonpath([place, own]) == own else [place]
+
+
+def repair(store: str, problems: list[Problem], beam: Sequence[str] = (), trust: bool = False) -> list[Problem]:
+    """Removes what is bad, calls the stage that made it again, and verifies; returns what is still wrong.
+
+    A store may come from a stranger, and so do the settings in it: what they name outside of it needs leave.
+    """
     try:
         manifest: Manifest | None = read_manifest(store)
     except UserError:
@@ -157,15 +184,22 @@ def repair(store: str, problems: list[Problem], beam: Sequence[str] = ()) -> lis
         raise UserError(f"{store}: neither {MANIFEST} nor {RECORD} says how it was made: run the command yourself")
     stage = record.call.get("stage")
     if stage not in STAGES:
-        raise UserError(f"{files.join(store, RECORD)}: {stage} is no stage that makes a store")
+        raise UserError(f"{files.join(store, RECORD)}: {str(stage)[:80]} is no stage that makes a store")
+    place = record.directory if os.path.isdir(record.directory) else os.getcwd()
+    called = {name: value for name, value in dict(record.call.get("settings") or {}).items() if name != "output"}
+    if (outside := sorted({*places_outside(store, called, place)})) and not trust:
+        raise UserError(
+            f"{store}: to make it again, {stage} reads or writes what the store names and you did not, "
+            f"{', '.join(outside)}: if that is as it should be, add --trust"
+        )
     with writing(store):
         for problem in problems:
-            files.remove(files.join(store, problem.file))
+            files.remove(store, problem.file)
         write_record(store, record)
-    print(f"making it again: python {shlex.join(record.command)}", flush=True)
+    said = ", ".join(f"{name} {value!r}" for name, value in called.items() if value not in (None, False, []))
+    print(f"making it again: {stage} with {said}", flush=True)
     # Relative paths in the settings start where they were first given; the store may have moved since.
     here = os.path.abspath(store) if files.is_local(store) else store
-    place = record.directory if os.path.isdir(record.directory) else None
     settings = ["--settings", files.join(here, RECORD), "--output", here]
     command = [sys.executable, "-P", "-m", stage.removesuffix(".py").replace("/", "."), *settings, *beam]
     code = subprocess.run(command, cwd=place).returncode
@@ -173,7 +207,7 @@ def repair(store: str, problems: list[Problem], beam: Sequence[str] = ()) -> lis
         raise UserError(f"{store}: making it again ended with {code}: mend that, then repair again")
     for problem in verify(store):  # shards that only the new manifest shows to be too many
         if problem.what == STRAY:
-            files.remove(files.join(store, problem.file))
+            files.remove(store, problem.file)
     if manifest and read_manifest(store).digest != manifest.digest:
         return [Problem(MANIFEST, f"the rows made again are not those of before (store {manifest.digest})")]
     return verify(store)

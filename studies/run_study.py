@@ -9,7 +9,9 @@ from it (its script may ask for another folder first). Snakemake runs the jobs; 
 --executor slurm, --profile cluster, --keep-going.
 """
 
+import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,7 +23,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import psutil
-import yaml
 from tqdm import tqdm
 
 from pipeline.runtime import files
@@ -62,6 +63,13 @@ class StudySettings(VariableSettings):
     output: str = setting(metavar="DIR", help="where stores, models and results go")
     dry_run: bool = setting(False, help="print the commands, in order, and start none")
     cores: int = setting(1, metavar="N", help="jobs at the same time (default: 1)", least=1)
+
+    def check(self) -> None:
+        super().check()
+        if not self.output.isprintable() or set("{}") & set(self.output):
+            raise UserError(
+                f"--output {self.output!r}: without braces, line breaks and the like, which Snakemake reads"
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,6 +112,25 @@ def marker(output: str, job: Job) -> str:
 def log_of(output: str, job: Job) -> str:
     """What a job said."""
     return os.path.join(output, "logs", f"{job.name.replace('/', '.')}.log")
+
+
+def line_of(output: str, job: Job) -> str:
+    """A job in the words of a shell, every one of them quoted: it ends with a marker that says which command it was."""
+    log, mark, folder = (shlex.quote(path) for path in (log_of(output, job), marker(output, job), f"{output}/logs"))
+    return f"mkdir -p {folder} && {job.shown} > {log} 2>&1 && printf %s {shlex.quote(job.shown)} > {mark}"
+
+
+def packed(study: str, settings: "StudySettings") -> str:
+    """What the Snakefile has to know, in letters and digits alone.
+
+    Snakemake reads values as YAML, and hands them on from shell to shell where it has jobs run elsewhere.
+    """
+    content = {"path": study, "output": settings.output, "variables": settings.variables}
+    return f"x{json.dumps(content).encode().hex()}"
+
+
+def unpacked(text: str) -> dict[str, Any]:
+    return dict(json.loads(bytes.fromhex(text[1:])))
 
 
 def cluster_resources(needed: dict[str, Any]) -> dict[str, Any]:
@@ -154,9 +181,7 @@ def forget_stale(study: Study, jobs: list[Job]) -> list[Job]:
 
 def run(settings: StudySettings, snakemake: Sequence[str], study: Study, left: list[Job]) -> None:
     """Runs what is left and shows it: which jobs are at work, and of each that ends, how long it took and what came."""
-    config = [f"study={os.path.abspath(study.path)}", f"output={settings.output}"]
-    if settings.set:
-        config.append(f"variables={yaml.safe_dump(settings.variables, default_flow_style=True, width=10**6).strip()}")
+    config = f"packed={packed(os.path.abspath(study.path), settings)}"
     command = [sys.executable, "-m", "snakemake", "--snakefile", SNAKEFILE, "--cores", str(settings.cores)]
     # With the interpreter and the launcher that belong to the one that runs this.
     path = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
@@ -168,7 +193,7 @@ def run(settings: StudySettings, snakemake: Sequence[str], study: Study, left: l
         for file, text in job.reads.items():
             files.put(file, text.encode())
     process = subprocess.Popen(
-        [*command, *ALWAYS, *snakemake, *executor_options(snakemake), "--config", *config],
+        [*command, *ALWAYS, *snakemake, *executor_options(snakemake), "--config", config],
         env=threads | os.environ | {"PATH": path},
     )
     try:

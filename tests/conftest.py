@@ -130,3 +130,27 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
             [f"--input=builtin:sums:lines={lines}", f"--split={split}", f"--output={folder / split}", "--shards=2"]
         )
     return Stores(Store(str(folder / "train")), Store(str(folder / "valid")))
+
+
+@pytest.fixture
+def disk_of(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Makes a filesystem of so many kilobytes; `mount` is root's."""
+    folder = tmp_path / "disk"
+
+    def mount(kilobytes: int) -> Path:
+        folder.mkdir()
+        options = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+        if subprocess.run(options, capture_output=True).returncode:
+            folder.rmdir()
+            pytest.skip("no leave to mount a small filesystem")
+        return folder
+
+    yield mount
+    if folder.is_dir():
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def small_disk(disk_of: Callable[[int], Path]) -> Path:
+    """A filesystem of 256 KB."""
+    return disk_of(256)

@@ -15,12 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.settings import setting
 from pipeline.stores.manifest import Record
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from training.data.checks import count_negatives
 from training.data.mixture import Mixture
@@ -119,7 +117,7 @@ def train_energy(settings: EnergySettings) -> int:
     record = Record.of("training/train_energy.py", settings, identity)
 
     def make_task() -> "NoiseContrast":
-        encoder = load_tokenizer(files.join(train.stores[0].path, TOKENIZER_FOLDER))
+        encoder = load_tokenizer(train.stores[0].path)
         model = build(config, settings.seed, first, encoder, window_of(train))
         return task_of(model, settings.objective, negatives, train, valid, encoder, first, identity)
 

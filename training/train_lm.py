@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.models.language_model import LanguageModelFolder, open_language_model
-from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.settings import setting
 from pipeline.stores.manifest import Record
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.inputs import text_of
 from pipeline.text.tokenizer import load_tokenizer
 from schemas.division import DIRECTIONS, LEFT_TO_RIGHT
@@ -268,7 +266,7 @@ def task_of(
     """What the trainer does with a network that reads in a direction, or, without one, predicts hidden tokens."""
     from training.language.task import LanguageModelling, MaskedModelling
 
-    encoder = load_tokenizer(files.join(train.path, TOKENIZER_FOLDER))
+    encoder = load_tokenizer(train.path)
     common = (model, train, Mixture([valid]), direction, encoder, provenance_of(identity, PROVENANCE, model))
     if direction is None:
         return MaskedModelling(*common, model.config.start_id, model.config.mask_id)

@@ -6,10 +6,8 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.tokenizer import load_tokenizer
 from training.energy.inputs import completed
 
@@ -26,7 +24,7 @@ class StoreTexts:
 
 
 def texts_of(store: Store) -> StoreTexts:
-    encoder = load_tokenizer(files.join(store.path, TOKENIZER_FOLDER))
+    encoder = load_tokenizer(store.path)
     windows: list[str] = []
     contexts: list[int] = []
     found: tuple[list[str], list[str]] = ([], [])

@@ -79,9 +79,12 @@ def read_pages(path: str) -> list[list[ImportedVote]]:
         raise UserError(f"--votes {path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
     reader = csv.DictReader(io.StringIO(text, newline=""))
     pages: dict[tuple[str, str], list[ImportedVote]] = defaultdict(list)
-    for row in reader:
-        for vote in votes_in(path, reader.line_num, row):
-            pages[vote.rater, vote.page].append(vote)
+    try:
+        for row in reader:
+            for vote in votes_in(path, reader.line_num, row):
+                pages[vote.rater, vote.page].append(vote)
+    except csv.Error as error:
+        raise UserError(f"--votes {path}: line {reader.line_num}: not CSV ({error})") from None
     return list(pages.values())
 
 
@@ -113,7 +116,8 @@ def add_page(connection: sqlite3.Connection, study: StudyFile, path: str, page: 
     kinds = {number: (kind, free) for number, kind, free in connection.execute("SELECT id, kind, free FROM comparison")}
     numbers = []
     for one in page:
-        if not one.comparison.isdecimal() or int(one.comparison) not in kinds:
+        # Python makes no numbers of thousands of digits.
+        if not one.comparison.isdecimal() or len(one.comparison) > 18 or int(one.comparison) not in kinds:
             raise UserError(f"--votes {path}: line {one.line}: comparison {one.comparison!r} is not of {study.path}")
         if one.choice not in SIDES:
             raise UserError(f"--votes {path}: line {one.line}: choice {one.choice!r}: left or right")

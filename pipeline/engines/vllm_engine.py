@@ -209,6 +209,7 @@ class VllmEngine:
                 return LLM(
                     model=self.model.folder,
                     skip_tokenizer_init=True,
+                    trust_remote_code=False,
                     generation_config="vllm",
                     max_model_len=self.window_length + 1,
                     max_logprobs=-1,

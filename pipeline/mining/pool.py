@@ -5,8 +5,6 @@ workers of a machine share: a vLLM engine fills an accelerator, and a process ca
 """
 
 import logging
-import os
-import tempfile
 import threading
 from contextlib import suppress
 from functools import partial
@@ -20,6 +18,7 @@ from pipeline.engines.sampling import NUCLEUS, Sampling
 from pipeline.mining.job import MiningJob, StoreJob
 from pipeline.mining.rows import Sampler
 from pipeline.runtime.digests import digest_of
+from pipeline.runtime.private import private_folder, private_key
 from pipeline.stores.reader import Store
 
 _here: dict[str, Generator] = {}  # of this process, loaded by whichever worker thread came first
@@ -50,10 +49,13 @@ class GeneratorPool:
         return _RemoteGenerator(self.shared[key][1], store.sampling)
 
     def _acquire(self, store: StoreJob, key: str) -> tuple[Any, Any]:
+        from apache_beam.utils import multi_process_shared
         from apache_beam.utils.multi_process_shared import MultiProcessShared
 
         folder = meeting_place(self.job)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        # The server unpickles whatever it gets from a process that knows the key. Beam's own is the same everywhere and
+        # known to all; this one is of this run, and can be read by this user alone.
+        multi_process_shared.AUTH_KEY = private_key(folder)
         constructor = partial(_GeneratorServer, store, self.window, self.job.options)
         shared = MultiProcessShared(constructor, key[:16], path=folder, always_proxy=True, spawn_process=True)
         return shared, shared.acquire()
@@ -108,8 +110,8 @@ def opened(store: StoreJob, window: int, options: EngineOptions) -> Generator:
 
 
 def meeting_place(job: MiningJob) -> str:
-    """Where the workers of a machine find out which process holds a generator."""
-    return os.path.join(tempfile.gettempdir(), f"residual-ebm-{job.run}")
+    """Where the workers of a machine find out which process holds a generator, and the key to it."""
+    return private_folder(f"mining-{job.run}")
 
 
 def close_all() -> None:

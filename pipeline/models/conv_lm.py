@@ -4,7 +4,7 @@ Each layer sees its own and the `kernel - 1` earlier inputs, so twelve layers of
 time costs a layer those inputs and nothing else: they are the whole cache.
 
 This file is saved beside the weights, so that transformers loads them where this project is not installed
-(`trust_remote_code=True`): it imports nothing but torch and transformers.
+(`trust_remote_code=True`, which this project itself never says): it imports nothing but torch and transformers.
 """
 
 import math

@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import os
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from pipeline.models.precision import BF16, FP16, FP32, hardware_of, loading_dtype
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, first_line
+from pipeline.runtime.private import private_folder
 from pipeline.text.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
@@ -40,7 +40,10 @@ class ModelFolder:
     @property
     def provenance(self) -> dict[str, Any]:
         """What its trainer wrote down: preset, corpus, seed, …; nothing for models from elsewhere."""
-        return dict(getattr(self.config, "provenance", None) or {})
+        known = getattr(self.config, "provenance", None) or {}
+        if not isinstance(known, dict):
+            raise UserError(f"{self.name}: config.json: provenance is no object, but {type(known).__name__}")
+        return dict(known)
 
     @cached_property
     def tokenizer_digest(self) -> str:
@@ -90,7 +93,7 @@ class ModelFolder:
         dtype = loading_dtype(precision, getattr(self.config, "dtype", None), hardware_of(device))
         try:
             with quiet():
-                model = kind.from_pretrained(self.folder, dtype=dtype, use_safetensors=True)
+                model = kind.from_pretrained(self.folder, dtype=dtype, use_safetensors=True, trust_remote_code=False)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise UserError(f"{self.name}: the model cannot be loaded ({first_line(error)})") from None
         return model.to(device).eval()
@@ -120,8 +123,10 @@ def open_model_folder(name: str, kind: str = "model") -> ModelFolder:
         )
         raise UserError(f"{name}: not a model's folder, there is no config.json: {way_out}")
     try:
-        return ModelFolder(name, folder, AutoConfig.from_pretrained(folder))
-    except (OSError, ValueError, KeyError) as error:
+        # A config.json may name a class in a file beside it (auto_map). That is a program of whoever made the folder:
+        # without this word transformers would ask at the terminal whether to run it.
+        return ModelFolder(name, folder, AutoConfig.from_pretrained(folder, trust_remote_code=False))
+    except Exception as error:  # transformers checks little, and stumbles in many ways
         raise UserError(f"{name}: config.json is not that of a {kind} ({first_line(error)})") from None
 
 
@@ -142,7 +147,7 @@ def _from_bucket(url: str) -> str:
     if not any(name == "config.json" for name, _ in wanted):
         raise UserError(f"{url}: not a model's folder, there is no config.json: check the path")
     key = json.dumps([url, [(name, info.size, info.mtime_ns) for name, info in wanted]])
-    own = _private_folder()
+    own = private_folder()  # nobody else can put weights there first
     folder = os.path.join(own, f"model-{hashlib.sha256(key.encode()).hexdigest()[:32]}")
     if not os.path.isdir(folder):
         temporary = tempfile.mkdtemp(dir=own)
@@ -153,17 +158,6 @@ def _from_bucket(url: str) -> str:
                 raise UserError(f"{files.join(url, name)}: it changed while it was copied: run the same command again")
         with suppress(OSError):  # somebody else was faster
             os.rename(temporary, folder)
-    return folder
-
-
-def _private_folder() -> str:
-    """This user's own folder for copies: nobody else can put weights there first, where all can write beside it."""
-    folder = os.path.join(tempfile.gettempdir(), f"residual-ebm-{os.getuid()}")
-    with suppress(FileExistsError):
-        os.mkdir(folder, mode=0o700)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise UserError(f"{folder}: somebody else's, or others can write in it: remove it, or set TMPDIR elsewhere")
     return folder
 
 

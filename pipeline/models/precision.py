@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import torch
 
+from pipeline.runtime.errors import UserError
+
 FP32, BF16, FP16 = "fp32", "bf16", "fp16"
 PRECISIONS = (FP32, BF16, FP16)
 
@@ -32,6 +34,8 @@ def training_precision(asked: str | None, recipe: str | None, hardware: Hardware
     Where bf16 cannot be had it is fp16, whose losses DeepSpeed scales. Without ZeRO there would be no fp32 weights
     beside those in bf16, and small steps would be lost: fp32.
     """
+    if asked == FP16 and hardware.kind == "cpu":
+        raise UserError("--precision fp16: for GPUs alone: take fp32 here")
     if asked is not None:
         return asked
     if recipe is None or hardware.kind == "cpu":

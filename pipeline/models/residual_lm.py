@@ -4,7 +4,8 @@ log P(x_t | x_<t) = log P_theta(x_t | x_<t) + log P_phi(x_t | x_<t) - log sum ov
 A softmax does not notice a constant, so the sum of the two networks' logits has exactly this distribution.
 
 This file is saved beside the weights, so that transformers loads them where this project is not installed
-(`trust_remote_code=True`): it imports nothing but torch, transformers, and its neighbour, which is saved with it.
+(`trust_remote_code=True`, which this project itself never says): it imports nothing but torch, transformers, and its
+neighbour, which is saved with it.
 """
 
 from typing import Any

@@ -12,6 +12,8 @@ class UserError(Exception):
 
     def __init__(self, message: str):
         line = " ".join(message.encode("utf-8", "backslashreplace").decode().split())
+        # What a stranger's file says may be shown, but must not steer the terminal.
+        line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)
         super().__init__(line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]} …")
 
 

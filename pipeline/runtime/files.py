@@ -170,15 +170,39 @@ def names_below(folder: str) -> list[str]:
     return sorted(entry.path.removeprefix(path).strip("/") for entry in entries if entry.type == fs.FileType.File)
 
 
-def remove(url: str) -> None:
-    """Deletes a file or a whole folder; nothing happens where there is none."""
+def remove(folder: str, *names: str) -> None:
+    """Deletes a file or a whole folder; with names, what they lead to in it. Nothing happens where there is none.
+
+    Links are never followed: one at the end goes itself, one on the way, which a stranger may have put into the folder
+    that was named, is an error.
+    """
+    url = join(folder, *names)
     system, path = resolve(url)
+    if isinstance(system, fs.LocalFileSystem):
+        _check_way(resolve(folder)[1], path)
+        if os.path.isdir(path) and not os.path.islink(path):
+            with suppress(FileNotFoundError):  # somebody else removes it too
+                shutil.rmtree(path)
+        elif os.path.lexists(path):
+            os.unlink(path)
+        return
     kind = system.get_file_info(path).type
     if kind == fs.FileType.File:
         system.delete_file(path)
     elif kind == fs.FileType.Directory:
         with suppress(FileNotFoundError):  # on an object store a folder is gone with its last file
             system.delete_dir(path)
+
+
+def _check_way(folder: str, path: str) -> None:
+    """That a path leads into this folder, and no link on the way out of it again."""
+    inner = os.path.relpath(path, folder).split(os.sep)
+    if os.pardir in inner:
+        raise UserError(f"{path}: it does not lie in {folder}, and is not removed")
+    for depth in range(1, len(inner)):
+        step = os.path.join(folder, *inner[:depth])
+        if os.path.islink(step):
+            raise UserError(f"{step}: a link to {os.readlink(step)}, where nothing is removed: remove the link first")
 
 
 def remove_if_empty(folder: str) -> None:
@@ -192,8 +216,13 @@ def is_temporary(name: str) -> bool:
 
 
 def remove_temporaries(folder: str) -> None:
-    """Deletes what killed writers left below a folder."""
+    """Deletes what killed writers left below a folder, but not where a link leads to."""
     system, path = resolve(folder)
+    if isinstance(system, fs.LocalFileSystem):
+        for parent, _, names in os.walk(path):
+            for name in filter(is_temporary, names):
+                os.unlink(os.path.join(parent, name))
+        return
     for entry in system.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True)):
         if entry.type == fs.FileType.File and is_temporary(entry.base_name):
             system.delete_file(entry.path)

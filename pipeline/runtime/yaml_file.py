@@ -40,15 +40,18 @@ def parse_yaml(
             text = filled(text, variables, path, all_known)
         root = yaml.compose(text, yaml.SafeLoader)
         content = yaml.safe_load(text)
+        twice = repeated_key(root)
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{path}{place}: not YAML ({getattr(error, 'problem', error)})") from None
-    except ValueError as error:  # such as an impossible date
+    except RecursionError:
+        raise UserError(f"{path}: its parts contain each other without end") from None
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:  # such as an impossible date
         raise UserError(f"{path}: not YAML ({error})") from None
-    if twice := repeated_key(root):
+    if twice:
         raise UserError(f"{path}, line {twice.start_mark.line + 1}: {twice.value} is given twice")
     return content, root
 

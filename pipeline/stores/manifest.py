@@ -45,6 +45,17 @@ class Record:
         return cls([script, *words, *beam], os.getcwd(), plain, {"stage": script, "settings": called})
 
 
+class MadeWith(dict[str, Any]):
+    """The settings in a manifest: to ask for one that is not there is the manifest's fault, which is named."""
+
+    def __init__(self, settings: Any, source: str = MANIFEST):
+        super().__init__(settings)
+        self.source = source
+
+    def __missing__(self, name: str) -> Any:
+        raise UserError(f"{self.source}: there is no {name} among its settings: make the store again")
+
+
 @dataclass(frozen=True)
 class Manifest:
     """A finished store. The fields are those of schemas/manifest.schema.json."""
@@ -123,7 +134,14 @@ def read_manifest(store: str) -> Manifest:
     if content[OWN_DIGEST] != _own_digest(content):
         raise UserError(f"{url}: it has changed since it was written: run pipeline/verify_store.py {store} --repair")
     fields = {name: value for name, value in content.items() if name not in (OWN_DIGEST, "digest", "rows")}
-    return Manifest(**fields | {"shards": [Shard.from_json(shard) for shard in content["shards"]]})
+    shards = [Shard.from_json(shard) for shard in content["shards"]]
+    for shard in shards:
+        if shard.rows > shard.bytes:  # each has an id of its own: no file holds them
+            raise UserError(f"{url}: {shard.file} cannot hold {shard.rows:,} rows in {shard.bytes:,} bytes")
+    manifest = Manifest(**fields | {"shards": shards, "settings": MadeWith(content["settings"], url)})
+    if (content["digest"], content["rows"]) != (manifest.digest, manifest.rows):
+        raise UserError(f"{url}: its digest and rows are not those of its shards: make the store again")
+    return manifest
 
 
 def write_record(store: str, record: Record) -> None:

@@ -17,7 +17,9 @@ from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.html import html_table
 from pipeline.stores.manifest import Manifest, read_manifest
-from pipeline.stores.shards import Shard
+from pipeline.stores.shards import Shard, footer_of
+
+MANY = 10**8  # rows
 
 
 class Store:
@@ -37,11 +39,20 @@ class Store:
         self.manifest: Manifest = read_manifest(path)
         if kind and self.manifest.kind != kind:
             raise UserError(f"{path}: a store of {self.manifest.kind}, but one of {kind} is needed here")
+        if self.manifest.rows > MANY and files.is_local(path):
+            self._check_sizes()
         self.schema: pa.Schema = schemas.SCHEMAS[self.manifest.kind]
         self._ends = list(accumulate(shard.rows for shard in self.manifest.shards))
         self._open: OrderedDict[int, _OpenShard] = OrderedDict()
         self._groups: OrderedDict[tuple[int, int, tuple[str, ...]], pa.Table] = OrderedDict()
         self._lock = threading.Lock()
+
+    def _check_sizes(self) -> None:
+        """Holds a claim of very many rows against the files, before memory is asked for by it."""
+        for shard in self.manifest.shards:
+            url = files.join(self.path, shard.file)
+            if (size := files.info(url).size or 0) != shard.bytes:
+                raise UserError(f"{url}: {size} bytes, the manifest says {shard.bytes}: {mending(self.path)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Store, (self.path, self.manifest.kind)
@@ -161,7 +172,7 @@ class _OpenShard:
 
     def __init__(self, store: str, shard: Shard, schema: pa.Schema):
         self.url = files.join(store, shard.file)
-        self.mend = f"run pipeline/verify_store.py {store} --repair"
+        self.mend = mending(store)
         try:
             source = files.open_random(self.url)
             if source.size() != shard.bytes:
@@ -171,6 +182,9 @@ class _OpenShard:
             raise UserError(f"{self.url}: cannot be read ({error}): {self.mend}") from None
         if not self.file.schema_arrow.equals(schema) or self.file.metadata.num_rows != shard.rows:
             raise UserError(f"{self.url}: not the shard that the manifest describes: {self.mend}")
+        # Another whole shard, of as many rows and bytes, says so itself.
+        if footer_of(self.file.schema_arrow).get("content") != shard.rows_digest:
+            raise UserError(f"{self.url}: its rows are not those of the manifest: {self.mend}")
         self.groups = self.file.num_row_groups
         self.ends = list(accumulate(self.file.metadata.row_group(group).num_rows for group in range(self.groups)))
         self.lock = threading.Lock()
@@ -181,6 +195,10 @@ class _OpenShard:
                 return self.file.read_row_group(group, columns=list(names)).select(list(names))
         except (OSError, pa.ArrowException) as error:
             raise UserError(f"{self.url}: row group {group} cannot be read ({error}): {self.mend}") from None
+
+
+def mending(store: str) -> str:
+    return f"run pipeline/verify_store.py {store} --repair"
 
 
 def _kept(cache: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], size: int, lock: threading.Lock) -> Any:

@@ -176,8 +176,16 @@ def is_copy(store: str, name: str, shard: Shard) -> bool:
 def _footer(url: str) -> dict[str, Any]:
     try:
         with files.open_random(url) as source:
-            return dict(json.loads((pq.read_schema(source).metadata or {})[FOOTER_KEY]))
-    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
+            return footer_of(pq.read_schema(source))
+    except (pa.ArrowException, OSError):
+        return {}
+
+
+def footer_of(schema: pa.Schema) -> dict[str, Any]:
+    """What a shard's footer says of it; nothing where there is none that can be read."""
+    try:
+        return dict(json.loads((schema.metadata or {})[FOOTER_KEY]))
+    except (KeyError, ValueError, TypeError, RecursionError):
         return {}
 
 
@@ -189,4 +197,4 @@ def remove_others(store: str, shards: list[Shard]) -> None:
     written = {shard.file for shard in shards}
     for name in files.names_in(files.join(store, SHARDS)):
         if f"{SHARDS}/{name}" not in written and not files.is_temporary(name):
-            files.remove(files.join(store, SHARDS, name))
+            files.remove(store, SHARDS, name)

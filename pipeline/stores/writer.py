@@ -105,7 +105,7 @@ class StoreWriter(OutputFolder):
         if not is_whole(self.output, manifest):
             return None
         with suppress(OSError):  # a part that came too late may be at work there
-            files.remove(self.work)  # left if the last run was killed in its last moment
+            files.remove(self.output, WORK)  # left if the last run was killed in its last moment
         return manifest
 
     def there(self, overwrite: bool) -> Manifest | None:
@@ -137,7 +137,7 @@ class StoreWriter(OutputFolder):
         """Prepares the work folder as one of several parts: what others have begun stays."""
         there = read_record(self.work)
         if there is None or there.settings != self.record.settings:
-            files.remove(self.work)
+            files.remove(self.output, WORK)
             write_record(self.work, self.record)
 
     def _begin(self) -> None:
@@ -145,14 +145,14 @@ class StoreWriter(OutputFolder):
         files.remove_temporaries(self.output)
         there = read_record(self.work)
         if there is None or there.settings != self.record.settings:
-            files.remove(self.work)
-        files.remove(files.join(self.work, "progress"))
+            files.remove(self.output, WORK)
+        files.remove(self.output, WORK, "progress")
         write_record(self.work, self.record)
 
     def _abandon(self, existed: bool) -> None:
         if self.is_claimed and files.names_in(files.join(self.output, SHARDS)):
             return
-        files.remove(self.work)
+        files.remove(self.output, WORK)
         if not existed:
             files.remove(self.output)
 
@@ -169,8 +169,8 @@ class StoreWriter(OutputFolder):
 
     def claim(self, tokenizer: str) -> None:
         """Makes the folder this run's. Shards of another run are replaced one by one; its manifest goes first."""
-        files.remove(files.join(self.output, MANIFEST))
-        files.remove(files.join(self.output, REJECTS))
+        files.remove(self.output, MANIFEST)
+        files.remove(self.output, REJECTS)
         for name in TOKENIZER_FILES:
             files.put(files.join(self.output, TOKENIZER_FOLDER, name), files.read(files.join(tokenizer, name)))
         write_record(self.output, self.record)
@@ -186,7 +186,7 @@ class StoreWriter(OutputFolder):
     def write(self, number: int, rows: pa.Table, settings_digest: str) -> Shard:
         """Writes shard `number`, whole or not at all; why it could not be made before is forgotten."""
         shard = write_shard(self.output, number, rows, settings_digest)
-        files.remove(self._reject(number))
+        files.remove(self.output, REJECTS, reject_name(number))
         return shard
 
     def reject_shard(self, number: int, why: dict[str, Any]) -> None:
@@ -199,7 +199,7 @@ class StoreWriter(OutputFolder):
         return files.join(self.output, REJECTS)
 
     def _reject(self, number: int) -> str:
-        return files.join(self.rejects, f"shard-{number:05d}.json")
+        return files.join(self.rejects, reject_name(number))
 
     def reject_files(self) -> list[str]:
         """The files that say which shards were put aside."""
@@ -246,8 +246,13 @@ class StoreWriter(OutputFolder):
         write_manifest(self.output, manifest)
         remove_others(self.output, manifest.shards)
         with suppress(OSError):
-            files.remove(self.work)
+            files.remove(self.output, WORK)
         return manifest
+
+
+def reject_name(number: int) -> str:
+    """Of the file that says why a shard was put aside."""
+    return f"shard-{number:05d}.json"
 
 
 def is_whole(output: str, manifest: Manifest) -> bool:

@@ -13,6 +13,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError, first_line
+from pipeline.stores.manifest import MANIFEST, read_manifest
 from pipeline.stores.shards import TOKENIZER_FILES, TOKENIZER_FOLDER
 
 END_OF_TEXT = "<|endoftext|>"
@@ -134,10 +135,22 @@ def load_tokenizer(name: str) -> TextEncoder:
         if files.is_file(files.join(folder, "tokenizer.json")):
             config = files.join(folder, "tokenizer_config.json")
             settings = _json_object(config) if files.is_file(config) else {}
-            return _from_json(files.read(files.join(folder, "tokenizer.json")), name, settings)
+            encoder = _from_json(files.read(files.join(folder, "tokenizer.json")), name, settings)
+            if folder == inside and files.is_file(files.join(name, MANIFEST)):
+                _check_stores_own(name, encoder)
+            return encoder
     if files.is_file(files.join(name, "encoder.json")) and files.is_file(files.join(name, "vocab.bpe")):
         return _gpt2(name)
     return _from_transformers(name)
+
+
+def _check_stores_own(store: str, encoder: TextEncoder) -> None:
+    """That the tokenizer beside a store's shards is the one that its rows were made with."""
+    if encoder.description != read_manifest(store).tokenizer:
+        raise UserError(
+            f"{files.join(store, TOKENIZER_FOLDER)}: not the tokenizer that the manifest names: "
+            f"run pipeline/verify_store.py {store} --repair"
+        )
 
 
 def _json_object(url: str) -> dict[str, Any]:
@@ -178,7 +191,7 @@ def _from_transformers(name: str) -> TextEncoder:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # slow to import: only where nothing else fits
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # or it would ask
     except Exception as error:
         reason = first_line(error)
         raise UserError(

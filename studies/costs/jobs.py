@@ -425,7 +425,7 @@ class Planner:
         if name in self.unset:
             raise UserError(f"--set {name}=…: the study's models depend on it")
         try:
-            config = AutoConfig.from_pretrained(name)
+            config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise UserError(f"{name}: no model of the study, nor one that can be read ({first_line(error)})") from None
         masked = "MaskedLM" in "".join(config.architectures or [])

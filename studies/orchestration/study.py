@@ -170,7 +170,7 @@ class Study:
         """Entries are folders, files and words of commands: a name has nothing in it that means more than itself."""
         for section in SECTIONS:
             for name in self.content.get(section) or {}:
-                if not NAME.fullmatch(str(name)) or ".." in str(name):
+                if not isinstance(name, str) or not NAME.fullmatch(name) or ".." in name:
                     raise UserError(
                         f"{self.path}: {section}: {str(name)[:80]!r} cannot be a name: letters, digits, - _ . and +, "
                         f"not beginning with a dash or a dot"
@@ -201,8 +201,7 @@ class Study:
             self.output,
             "--output",
             report,
-            "--title",
-            self.title,
+            *flag_words("title", self.title),
         ]
         return [*jobs, Job("report", command, [job.name for job in jobs], report)]
 
@@ -257,7 +256,7 @@ class Study:
                 continue
             if flag in kind.joined:
                 values = [",".join(values)]
-            words += [f"--{flag}"] if value is True else [word for one in values for word in (f"--{flag}", one)]
+            words += [f"--{flag}"] if value is True else [word for one in values for word in flag_words(flag, one)]
         folder = self.folder(section, name)
         target = os.path.join(folder, kind.last_file) if section in FILES else folder
         return Job(f"{section}/{name}", [*words, "--output", target], needs, os.path.join(folder, kind.last_file))
@@ -279,10 +278,7 @@ class Study:
             path = at_hand(str(entry["grid"]))
             description = read_yaml(path, schemas.read_schema("grid"))
         else:
-            description = entry | {
-                kind: [{key: self.placed(key, value) for key, value in one.items()} for one in entry[kind]]
-                for kind in ("columns", "rows")
-            }
+            description = entry | {kind: [self.placed("", one) for one in entry[kind]] for kind in ("columns", "rows")}
             if (wrong := first_error(description, schemas.read_schema("grid"))) is not None:
                 raise UserError(f"{self.path}: grids.{name}.{described(wrong)}")
             text = yaml.safe_dump(description, sort_keys=False, allow_unicode=True, width=120)
@@ -311,9 +307,13 @@ class Study:
     def placed(self, key: str, value: Any) -> Any:
         """What a grid has under a key, names of entries as their folders below the output."""
         if isinstance(value, dict):
-            return {name: self.placed(name if name in TEXTS else key, inner) for name, inner in value.items()}
+            return {
+                name: self.placed(name if name in TEXTS or not key else key, inner) for name, inner in value.items()
+            }
         if isinstance(value, list):
             return [self.placed(key, inner) for inner in value]
+        if not isinstance(value, str):
+            return value
         if key in TEXTS:
             return value if "://" in value else os.path.abspath(value)
         for section in GRID_REFERENCES.get(key, ()):
@@ -323,6 +323,11 @@ class Study:
 
     def folder(self, section: str, name: str) -> str:
         return os.path.join(self.output, "models" if section in MODELS else section, name)
+
+
+def flag_words(flag: str, value: str) -> list[str]:
+    """A flag and its value; one that begins with a dash could pass for a flag of its own, even for one of Beam's."""
+    return [f"--{flag}={value}"] if value.startswith("-") else [f"--{flag}", value]
 
 
 def words_in(value: Any) -> Iterator[str]:

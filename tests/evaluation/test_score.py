@@ -1,4 +1,5 @@
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from evaluation import score as score_job
 from evaluation.score import ScoreSettings
 from pipeline.models.model_folder import quiet
-from pipeline.runtime.errors import ResumableError, UserError
+from pipeline.runtime.errors import ResumableError, UserError, exit_with
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import train_tokenizer
 from pipeline.verify_store import verify
@@ -249,3 +250,36 @@ def test_an_accelerator_that_is_not_there_is_an_error_of_the_worker(world, tmp_p
     job = score_job.ScoringJob(settings, score_job.writer_of(settings, []))
     with pytest.raises(UserError, match=r"this worker sees no CUDA device: .*driver of 580 or newer"):
         score_job.make_shard(0, job)
+
+
+def outcome(main, capsys) -> tuple[int, str]:
+    """How a command ends: its code, and what it says of an error."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        exit_with(main)
+    return int(ended.value.code or 0), capsys.readouterr().err
+
+
+def test_a_full_disk_and_one_that_cannot_be_written_are_named_and_the_run_continues(
+    negatives, energy_models, small_disk, tmp_path, capsys
+):
+    given = ["--energy", energy_models["linear"], "--store", negatives.valid.path]
+    (small_disk / "ballast").write_bytes(bytes(232 << 10))
+
+    def run_it() -> int:
+        return score_job.main([*given, "--output", str(small_disk / "store")])
+
+    code, said = outcome(run_it, capsys)
+    assert (code, said.count("\n")) == (2, 1), said
+    assert "No space left on device" in said
+    assert "run the same command again" in said
+    (small_disk / "ballast").unlink()
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    code, said = outcome(run_it, capsys)
+    assert (code, said.count("\n")) == (2, 1), said
+    assert "Read-only file system" in said
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    assert outcome(run_it, capsys)[0] == 0
+    assert score_job.main([*given, "--output", str(tmp_path / "undisturbed")]) == 0
+    assert shard_bytes(str(small_disk / "store")) == shard_bytes(str(tmp_path / "undisturbed"))
+    assert verify(str(small_disk / "store")) == []

@@ -1,13 +1,29 @@
 import json
 import random
 import shutil
+from contextlib import suppress
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
+from evaluation.score import ScoreSettings
+from pipeline import make_windows
+from pipeline.import_texts import ImportSettings
+from pipeline.mining.settings import MiningSettings
 from pipeline.runtime.errors import UserError
-from pipeline.stores.manifest import read_manifest
-from pipeline.verify_store import Problem, VerifySettings, main, verify, verify_store
+from pipeline.stores.manifest import read_manifest, write_manifest, write_record
+from pipeline.verify_store import (
+    NO_PLACES,
+    Problem,
+    VerifySettings,
+    main,
+    places_outside,
+    recorded_in,
+    verify,
+    verify_store,
+)
+from pipeline.windows.settings import WindowsSettings
 from tests.helpers.commands import run, shard_bytes
 from tests.helpers.stores import shard_name, shard_path
 
@@ -123,7 +139,7 @@ def test_each_damage_is_named_and_repair_makes_exactly_that_again(store, damage,
     assert main([str(store)]) == 1
     named = {line.split(": ")[0].removeprefix(f"{store}/") for line in capfd.readouterr().out.splitlines()[:-1]}
     assert named == damaged
-    assert main([str(store), "--repair"]) == 0
+    assert main([str(store), "--repair", "--trust"]) == 0
     assert "5 shards" in capfd.readouterr().out
     assert shard_bytes(str(store)) == bytes_before
     assert read_manifest(str(store)).digest == digest
@@ -137,14 +153,14 @@ def test_python_gets_what_is_wrong_and_what_a_repair_leaves(store):
     before = shard_bytes(str(store))
     (name,) = damage_missing(store)
     assert verify_store(VerifySettings(store=str(store))) == [Problem(name, "missing")]
-    assert verify_store(VerifySettings(store=str(store), repair=True), ["--direct_num_workers", "1"]) == []
+    assert verify_store(VerifySettings(store=str(store), repair=True, trust=True), ["--direct_num_workers", "1"]) == []
     assert shard_bytes(str(store)) == before
 
 
 def test_beams_options_are_for_a_repair_alone(store):
     with pytest.raises(UserError, match="unrecognized arguments: --direct_num_workers 1: see --help"):
         main([str(store), "--direct_num_workers", "1"])
-    assert main([str(store), "--repair", "--direct_num_workers", "1"]) == 0
+    assert main([str(store), "--repair", "--trust", "--direct_num_workers", "1"]) == 0
 
 
 @pytest.mark.slow
@@ -152,7 +168,7 @@ def test_everything_at_once(store):
     before = shard_bytes(str(store))
     for damage in (damage_flip, damage_missing, damage_extra, damage_manifest):
         damage(store)
-    assert main([str(store), "--repair"]) == 0
+    assert main([str(store), "--repair", "--trust"]) == 0
     assert shard_bytes(str(store)) == before
 
 
@@ -173,7 +189,7 @@ def test_a_store_that_moved_is_repaired_where_it_is(store, tmp_path):
     moved.parent.mkdir()
     shutil.move(store, moved)
     shard_path(moved, 0).unlink()
-    assert main([str(moved), "--repair"]) == 0
+    assert main([str(moved), "--repair", "--trust"]) == 0
     assert not store.exists()
 
 
@@ -182,13 +198,13 @@ def test_an_unfinished_store_is_named_and_finished(store):
     (store / "manifest.json").unlink()
     shard_path(store, 1).unlink()
     assert [problem.file for problem in verify(str(store))] == ["manifest.json"]
-    assert main([str(store), "--repair"]) == 0
+    assert main([str(store), "--repair", "--trust"]) == 0
 
 
 def test_text_that_is_gone_is_named_and_nothing_more_is_lost(store, texts):
     shard_path(store, 1).unlink()
     shutil.rmtree(texts)
-    ended = run("pipeline/verify_store.py", store, "--repair")
+    ended = run("pipeline/verify_store.py", store, "--repair", "--trust")
     assert ended.returncode == 2
     assert "no file matches" in ended.stderr
     assert len(list((store / "shards").iterdir())) == 4
@@ -211,10 +227,10 @@ def test_text_that_has_changed_does_not_replace_good_shards(windows, texts, over
     for changed in (text[::-1], text + "more"):
         (texts / "0.txt").write_text(changed)
         with pytest.raises(UserError, match="making it again ended with 2"):
-            main([str(store), "--repair"])
+            main([str(store), "--repair", "--trust"])
         assert shard_bytes(str(store)) == before
     (texts / "0.txt").write_text(text)
-    assert main([str(store), "--repair"]) == 0
+    assert main([str(store), "--repair", "--trust"]) == 0
 
 
 def test_a_record_that_names_another_program_is_not_run(store):
@@ -222,4 +238,70 @@ def test_a_record_that_names_another_program_is_not_run(store):
     content = json.loads((store / "command.json").read_text())
     (store / "command.json").write_text(json.dumps(content | {"call": {"stage": "antigravity.py", "settings": {}}}))
     with pytest.raises(UserError, match=r"antigravity.py is no stage that makes a store"):
+        main([str(store), "--repair", "--trust"])
+
+
+def rewrite(store: Path, **changes: object) -> None:
+    """What a stranger can do: a manifest and a record of their own making, every digest in them right."""
+    manifest = replace(read_manifest(str(store)), **changes)
+    write_manifest(str(store), manifest)
+    write_record(str(store), recorded_in(manifest))
+
+
+def test_what_a_store_names_outside_of_itself_is_shown_and_needs_trust(store, texts, tmp_path):
+    (tmp_path / "secret.txt").write_text("my diary " * 500)
+    settings = read_manifest(str(store)).call["settings"]
+    call = {"stage": "pipeline/make_windows.py", "settings": settings | {"input": ["secret.txt"]}}
+    rewrite(store, call=call, directory=str(tmp_path))
+    damage_missing(store)
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=rf"{tmp_path}/secret.txt: if that is as it should be, add --trust"):
         main([str(store), "--repair"])
+    assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
+    assert not list(store.rglob(".work"))
+
+
+def test_places_inside_of_a_store_and_builtin_text_need_no_trust(tmp_path):
+    make_windows.main(f"--input builtin:sums:lines=40 --split train --shards 2 --output {tmp_path / 'sums'}".split())
+    shard_path(tmp_path / "sums", 1).unlink()
+    assert main([str(tmp_path / "sums"), "--repair"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "outside"),
+    [
+        ({"input": ["builtin:sums"], "corpus": "/etc/passwd", "shards": 4, "tokenizer": None}, []),
+        ({"input": ["/store/a.txt", "a/../../b.txt"]}, ["/b.txt"]),
+        ({"windows": "/store", "text": {"input": ["/x"], "output": "/store/../y"}}, ["/x", "/y"]),
+        ({"generator": ["gpt2", "/store/inner"]}, ["/work/gpt2"]),
+        ({"store": "gs://bucket/x", "energy": "file:///etc"}, ["gs://bucket/x", "/etc"]),
+        ({"input": ["hf:somebody/set"]}, ["hf:somebody/set"]),
+        ({"a_flag_of_the_future": "/x"}, ["/x"]),
+    ],
+)
+def test_every_text_among_settings_is_a_place_unless_it_is_known_to_be_none(settings, outside):
+    directory = "/work" if "generator" in settings else "/store"
+    assert places_outside("/store", settings, directory) == outside
+
+
+@pytest.mark.parametrize("cls", [WindowsSettings, MiningSettings, ImportSettings, ScoreSettings])
+def test_no_setting_that_is_a_place_passes_for_a_mere_name(cls):
+    places = ("DIR", "FILE", "PATTERN", "STORE")
+    named = {one.name for one in fields(cls) if str(one.metadata["metavar"]).startswith(places)}
+    assert not named & NO_PLACES
+    assert named
+
+
+@pytest.mark.parametrize("link", ["shards", "tokenizer"])
+def test_a_repair_removes_nothing_where_a_link_leads(store, tmp_path, link):
+    precious = tmp_path / "precious"
+    shutil.move(store / link, precious)
+    (precious / "diary.txt").write_text("mine")
+    for path in precious.glob("tokenizer.json"):
+        path.write_text("{}")
+    (store / link).symlink_to(precious)
+    before = {path.name: path.read_bytes() for path in precious.iterdir()}
+    with suppress(UserError):
+        main([str(store), "--repair", "--trust"])
+    assert (precious / "diary.txt").read_text() == "mine"
+    assert {path.name for path in precious.iterdir()} >= before.keys()

@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.settings import Settings, read_settings
+from pipeline.runtime.settings import Settings, read_known_settings, read_settings
+from pipeline.stores.manifest import read_manifest
+from pipeline.windows.settings import WindowsSettings
 from studies import run_study
 from studies.orchestration.study import SECTIONS, Job, Study, study_file
 from tests.helpers.commands import ROOT, command, run
@@ -228,3 +230,44 @@ def test_a_name_is_a_word_and_nothing_more(tmp_path, name):
     study = saved(tmp_path, SMALL | {"windows": SMALL["windows"] | {name: SMALL["windows"]["train"]}})
     with pytest.raises(UserError, match=r"cannot be a name: letters, digits|\{x\}"):
         Study(study, str(tmp_path / "output")).jobs()
+
+
+@pytest.mark.slow
+def test_titles_values_and_paths_are_words_whatever_a_shell_or_snakemake_would_read_into_them(tmp_path):
+    evil = "$(touch pwned) `touch pwned` ; touch pwned # {0} {output:q} { } 'one' \"two\" é"
+    entry = {"input": "builtin:sums:lines=40", "corpus": evil, "split": "train", "shards": 1}
+    study = saved(tmp_path, {"title": f"{evil}\n touch pwned\n", "windows": {"w": entry}})
+    output = tmp_path / evil.replace("{", "").replace("}", "")
+    ended = run("studies/run_study.py", "--study", study, "--output", output.name, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert not list(tmp_path.rglob("pwned"))
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == sorted(
+        [output.name, "study.yaml"]
+    )
+    assert {path.name for path in output.iterdir()} >= {"windows", "logs", "findings", "report.html"}
+    assert read_manifest(str(output / "windows/w")).settings["corpus"] == evil
+    again = run("studies/run_study.py", "--study", study, "--output", output.name, cwd=tmp_path)
+    assert "3 jobs, 3 of them done before" in again.stdout
+
+
+def test_a_value_does_not_pass_for_a_flag(tmp_path):
+    entry = {"input": "-x", "split": "train", "deduplicate": "--environment_type=PROCESS", "overwrite": "-y z"}
+    (job, *_, report) = Study(saved(tmp_path, {"title": "--input=/etc", "windows": {"w": entry}}), "out").jobs()
+    flags = ["--input=-x", "--split", "train", "--deduplicate=--environment_type=PROCESS"]
+    assert job.command[2:-2] == [*flags, "--overwrite=-y z"]
+    assert report.command[-1] == "--title=--input=/etc"
+    with pytest.raises(UserError, match="ignored explicit argument '--environment_type=PROCESS'"):
+        read_known_settings(WindowsSettings, job.command[2:], None)
+
+
+@pytest.mark.parametrize("runner", ["os.abort", "webbrowser.get", "--x", ""])
+def test_a_runner_is_one_of_beams_and_no_function_of_any_module(tmp_path, runner):
+    entry = {"input": "x", "split": "train", "runner": runner}
+    with pytest.raises(UserError, match="is not the name of a runner of Beam's"):
+        Study(saved(tmp_path, {"windows": {"w": entry}}), "out").jobs()
+
+
+@pytest.mark.parametrize("output", ["a{b}", "a\nb", "\x1b[2J"])
+def test_an_output_that_snakemake_would_read_into_is_refused(output):
+    with pytest.raises(UserError, match="without braces, line breaks and the like"):
+        run_study.StudySettings(study="demo", output=output)

@@ -77,7 +77,7 @@ def _own_encoder(folder: ModelFolder, tokenizer: dict[str, Any]) -> FirstWeights
 
 def load_own_tokenizer(folder: ModelFolder) -> PreTrainedTokenizerFast:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder.folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder.folder, trust_remote_code=False)
     except Exception as error:
         raise UserError(f"--init {folder.name}: its tokenizer cannot be loaded ({first_line(error)})") from None
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
@@ -123,7 +123,8 @@ def _from_language_model(model: EnergyModel, name: str, encoder: TextEncoder, wi
 def _encoder_state(folder: ModelFolder) -> dict[str, Tensor]:
     try:
         with quiet():
-            model = AutoModel.from_pretrained(folder.folder, dtype=torch.float32, use_safetensors=True)
+            options = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
+            model = AutoModel.from_pretrained(folder.folder, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise UserError(f"--init {folder.name}: the model cannot be loaded ({first_line(error)})") from None
     return {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("pooler.")}

@@ -10,19 +10,22 @@ The output may be in a bucket: then all this is written to a folder of the machi
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from pipeline.runtime import files
-from pipeline.runtime.errors import ResumableError
+from pipeline.runtime.errors import ResumableError, UserError
 from training.loop import mirror
 
 CHECKPOINTS = "checkpoints"
 MARK = "whole.json"
 CONFIG = "config.json"
+NOT_NUMBERS = (
+    "there is more than numbers in this checkpoint, perhaps a program, and none of it was run: if it is not yours, "
+    "do not use it; remove the folder, or start over with --resume never"
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def upload_parts(output: str, step: int) -> None:
     """Brings what this machine's ranks wrote of a checkpoint to where it counts: for one process a disk."""
     if not files.is_local(output):
         mirror.upload(output, f"{CHECKPOINTS}/{name_of(step)}")
-        files.remove(folder_of(output, name_of(step)))
+        files.remove(mirror.working_folder(output), CHECKPOINTS, name_of(step))
 
 
 def finish(output: str, mark: Mark) -> None:
@@ -94,23 +97,24 @@ def keep_only(output: str, mark: Mark | None) -> None:
 
 def discard(output: str, name: str) -> None:
     """Removes one checkpoint, its mark first, so that a half-removed one does not count."""
-    folder = files.join(output, CHECKPOINTS, name)
-    files.remove(files.join(folder, MARK))
-    files.remove(folder)
-    files.remove(folder_of(output, name))
+    files.remove(output, CHECKPOINTS, name, MARK)
+    files.remove(output, CHECKPOINTS, name)
+    files.remove(mirror.working_folder(output), CHECKPOINTS, name)
 
 
 def as_universal(output: str, mark: Mark) -> str:
     """The checkpoint in DeepSpeed's universal form, which any number of ranks can load; returns its name."""
     source = folder_of(output, name_of(mark.step))
     target = f"{source}-universal"
-    shutil.rmtree(target, ignore_errors=True)
-    command = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state"]
+    files.remove(mirror.working_folder(output), CHECKPOINTS, os.path.basename(target))
+    command = [sys.executable, "-P", "-m", "training.loop.universal", "--inject_missing_state"]
     command += ["--input_folder", source, "--output_folder", target]
     command += ["--num_extract_workers", "2", "--num_merge_workers", "2"]
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
         reason = (ended.stderr.strip().splitlines() or ["no reason given"])[-1]
+        if "weights_only" in ended.stderr or "Weights only" in ended.stderr:
+            raise UserError(f"{source}: {NOT_NUMBERS}")
         raise ResumableError(f"{source}: DeepSpeed could not convert it for another number of ranks ({reason})")
     return os.path.basename(target)
 
@@ -119,9 +123,9 @@ def save_best(output: str, step: int, write: Callable[[str], None]) -> None:
     """Has the best model so far written into a folder of its own, whole or not at all."""
     folder = folder_of(output, best_name(step))
     temporary = f"{folder}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
+    files.remove(temporary)
     write(temporary)
-    shutil.rmtree(folder, ignore_errors=True)
+    files.remove(folder)
     os.replace(temporary, folder)
 
 
@@ -149,7 +153,7 @@ def is_finished(output: str) -> bool:
 def start_over(output: str) -> None:
     """Removes a model and its checkpoints, the model's config.json first."""
     for name in (CONFIG, CHECKPOINTS, mirror.LOGS):
-        files.remove(files.join(output, name))
+        files.remove(output, name)
 
 
 def _names(output: str) -> list[str]:
@@ -161,8 +165,12 @@ def _read_mark(output: str, name: str) -> Mark | None:
     if not re.fullmatch(r"step-\d+", name) or not files.is_file(path):
         return None
     try:
-        return Mark(**json.loads(files.read(path)))
-    except (ValueError, TypeError):  # spoiled: what it stands for cannot be trusted either
+        mark = Mark(**json.loads(files.read(path)))
+        counts = [mark.step, mark.ranks, mark.stage, 0 if mark.best_step is None else mark.best_step]
+        whole = all(type(count) is int and 0 <= count < 2**63 for count in counts)
+        value = mark.best_value is None or type(mark.best_value) in (int, float)
+        return mark if whole and value and name_of(mark.step) == name else None
+    except (ValueError, TypeError, RecursionError):  # spoiled: what it stands for cannot be trusted either
         return None
 
 

@@ -9,21 +9,21 @@ copied.
 import hashlib
 import os
 import socket
-import tempfile
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import ResumableError, first_line
+from pipeline.runtime.private import private_folder
 
 LOGS = "logs"
 
 
 def working_folder(output: str) -> str:
-    """Where a run with this output writes: there, or, if that is a bucket, in a folder below TMPDIR."""
+    """Where a run with this output writes: there, or, if that is a bucket, in this user's own one below TMPDIR."""
     if files.is_local(output):
         return output
     # Its name is this machine's, where several have one disk after all.
     name = hashlib.sha256(f"{os.getuid()} {socket.gethostname()} {output}".encode()).hexdigest()[:32]
-    return os.path.join(tempfile.gettempdir(), f"residual-ebm-run-{name}")
+    return os.path.join(private_folder(), f"run-{name}")
 
 
 def start_empty(output: str) -> None:

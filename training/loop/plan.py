@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.runtime.errors import UserError
+from pipeline.runtime.errors import UserError, first_line
 from training.loop import mirror
 from training.loop.recipe import Recipe
 
@@ -51,14 +51,35 @@ def read_deepspeed_config(path: str) -> dict[str, Any]:
     try:
         with open(path) as file:
             config = json.load(file)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"--deepspeed_config {path}: it cannot be read ({error})") from None
     if not isinstance(config, dict):
         raise UserError(f"--deepspeed_config {path}: not a JSON object")
+    check_form(config, path)
     for name, flag in FLAGS_OF.items():
         if config.get(name, "auto") != "auto":
             raise UserError(f"--deepspeed_config {path}: {name} is set with {flag}, remove it from the file")
     return {name: value for name, value in config.items() if name not in FLAGS_OF}
+
+
+def check_form(config: dict[str, Any], path: str) -> None:
+    """Has DeepSpeed look at what is said of ZeRO before anything is built: its own error would be a page."""
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+    from pydantic import ValidationError
+
+    zero = config.get("zero_optimization", {})
+    if not isinstance(zero, dict) or not isinstance(zero.get("offload_optimizer", {}), dict):
+        raise UserError(f"--deepspeed_config {path}: zero_optimization is an object, and so is its offload_optimizer")
+    try:
+        DeepSpeedZeroConfig(**zero)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        place = ".".join(map(str, ("zero_optimization", *wrong["loc"])))
+        raise UserError(f"--deepspeed_config {path}: {place}: {wrong['msg']}") from None
+    except Exception as error:  # of DeepSpeed's own checks, which are of many kinds
+        raise UserError(f"--deepspeed_config {path}: zero_optimization: {first_line(error)}") from None
+    if isinstance(zero.get("stage"), bool) or not isinstance(zero.get("stage", 0), int):
+        raise UserError(f"--deepspeed_config {path}: zero_optimization.stage: a number from 0 to 3")
 
 
 def stage_of(deepspeed: dict[str, Any]) -> int:

@@ -35,6 +35,9 @@ class Recipe:
         return self.max_lr * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
+MOST = 1e6  # beyond, a step is no step any more, and soon no number
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecipeSettings(Settings):
     """A flag for every hyper-parameter; what is not given stays as the preset has it."""
@@ -53,8 +56,8 @@ class RecipeSettings(Settings):
     def check(self) -> None:
         super().check()
         for name, value in (("max_lr", self.max_lr), ("max_grad_norm", self.max_grad_norm)):
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise UserError(f"--{name} {value}: a number above 0")
+            if value is not None and not 0 < value <= MOST:
+                raise UserError(f"--{name} {value}: a number above 0, at most {MOST:,.0f}")
 
 
 def choose_recipe(recipe: Recipe, settings: RecipeSettings) -> Recipe:

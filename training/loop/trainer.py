@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pickle import UnpicklingError
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +25,7 @@ from training.data.mixture import Mixture
 from training.loop import checkpoints, mirror, ranks
 from training.loop.checkpoints import Mark
 from training.loop.log import RunLog
+from training.loop.numbers_only import numbers_only
 from training.loop.plan import TrainingPlan
 
 Places = NDArray[np.int64]
@@ -306,7 +308,10 @@ class Trainer:
     def _load(self, name: str) -> None:
         folder = checkpoints.folder_of(self.plan.output)
         try:
-            loaded, _ = self.engine.load_checkpoint(folder, tag=name, load_module_strict=False)
+            with numbers_only():
+                loaded, _ = self.engine.load_checkpoint(folder, tag=name, load_module_strict=False)
+        except UnpicklingError:
+            raise UserError(f"{os.path.join(folder, name)}: {checkpoints.NOT_NUMBERS}") from None
         except (OSError, RuntimeError, EOFError, KeyError) as error:
             raise UserError(
                 f"{os.path.join(folder, name)}: the checkpoint cannot be read ({first_line(error)}): "

@@ -11,7 +11,6 @@ from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.stores.manifest import read_record
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import TOKENIZER_FOLDER
 from pipeline.text.tokenizer import load_tokenizer
 from schemas.division import LEFT_TO_RIGHT, divide
 from schemas.results import SAMPLES_FILE
@@ -64,7 +63,7 @@ def read_gold(given: str, lengths: Callable[[], dict[str, int]], wanted: int) ->
         path, text = divided(given)
         return read_completions("--gold", f"{path}:{text or 'real'}")
     store = Store(given, kind="windows")
-    encoder = load_tokenizer(files.join(store.path, TOKENIZER_FOLDER))
+    encoder = load_tokenizer(store.path)
     known = lengths()
     usual = Counter(known.values()).most_common(1)[0][0]
     passages: dict[str, Passage] = {}

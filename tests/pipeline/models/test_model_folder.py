@@ -1,5 +1,6 @@
 """Folders of models from strangers: what is in them is read, and never run."""
 
+import json
 import os
 import pickle
 import shutil
@@ -14,7 +15,7 @@ from pipeline.models.model_folder import quiet
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.text.builtin_corpora import ALPHABET
-from pipeline.text.tokenizer import character_tokenizer
+from pipeline.text.tokenizer import character_tokenizer, load_tokenizer
 
 SIZES = {"vocab_size": 14, "n_embd": 32, "n_layer": 1, "n_head": 1, "n_positions": 16, "bos_token_id": 13}
 
@@ -82,3 +83,26 @@ def test_copies_of_a_buckets_models_lie_where_nobody_else_can_put_any(folder, tm
         with pytest.raises(UserError, match="somebody else's, or others can write in it"):
             open_language_model("memory://strangers/model")
         own.unlink() if own.is_symlink() else own.rmdir()
+
+
+@pytest.mark.parametrize("answer", ["y", "yes"])
+def test_programs_in_a_models_folder_are_not_run_not_even_if_somebody_says_yes(folder, tmp_path, monkeypatch, answer):
+    """transformers asks at the terminal whether to run what `auto_map` names, unless it was told."""
+    mark = tmp_path / "ran"
+    for name in ("config.json", "tokenizer_config.json"):
+        path = os.path.join(folder, name)
+        with open(path) as file:
+            content = json.load(file)
+        content |= {"model_type": "evil", "tokenizer_class": "EvilTokenizer"}
+        content["auto_map"] = {"AutoConfig": "evil.Evil", "AutoTokenizer": ["evil.Evil", "evil.Evil"]}
+        with open(path, "w") as file:
+            json.dump(content, file)
+    with open(os.path.join(folder, "evil.py"), "w") as file:
+        file.write(f"import os\nos.mkdir({str(mark)!r})\nclass Evil: pass\n")
+    os.remove(os.path.join(folder, "tokenizer.json"))
+    monkeypatch.setattr("builtins.input", lambda *_: answer)
+    with pytest.raises(UserError, match=r"config.json is not that of a"):
+        open_language_model(folder)
+    with pytest.raises(UserError, match=r"neither a folder with tokenizer.json"):
+        load_tokenizer(folder)
+    assert not mark.exists()

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +80,24 @@ def test_a_folder_is_copied_with_all_that_is_in_it(tmp_path):
     files.copy_folder(str(tmp_path / "nowhere"), str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
     files.remove("memory://copies")
+
+
+def test_links_are_never_followed_when_something_is_removed(tmp_path):
+    precious, store = tmp_path / "precious", tmp_path / "store"
+    for folder in (precious / "inner", store / "deep"):
+        folder.mkdir(parents=True)
+    for name in ("diary.txt", "inner/.x.1.tmp"):
+        (precious / name).write_text("mine")
+    for link in (store / "shards", store / "deep/link"):
+        link.symlink_to(precious)
+    files.remove_temporaries(str(store))
+    for way in (["shards", "diary.txt"], ["shards", "inner"], ["deep/link/inner"]):
+        with pytest.raises(UserError, match=rf"a link to {precious}, where nothing is removed: remove the link first"):
+            files.remove(str(store), *way)
+    with pytest.raises(UserError, match=r"it does not lie in .*store, and is not removed"):
+        files.remove(str(store), "../precious/diary.txt")
+    files.remove(str(store), "shards")  # the link itself
+    assert not os.path.lexists(store / "shards")
+    files.remove(str(store), "deep")  # and one in a folder
+    assert sorted(os.listdir(store)) == []
+    assert (precious / "diary.txt").read_text() == (precious / "inner/.x.1.tmp").read_text() == "mine"

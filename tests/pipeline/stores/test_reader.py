@@ -15,7 +15,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.stores import shards as shards_module
 from pipeline.stores.manifest import Manifest, read_manifest, write_manifest
 from pipeline.stores.reader import Store
-from pipeline.stores.shards import Shard, digest_of_rows, finished_shard, shard_files, write_shard
+from pipeline.stores.shards import Shard, digest_of_rows, finished_shard, shard_files, to_parquet, write_shard
 from tests.helpers.stores import shard_path
 
 ROWS = (500, 0, 1300, 1)
@@ -222,3 +222,29 @@ def test_a_notebook_shows_what_the_manifest_says_and_runs_nothing_of_it(tmp_path
     assert "<tr><th>corpus</th><td>&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;</td></tr>" in page
     assert "<script" not in page
     assert "generator" not in page  # windows have none
+
+
+def of_one_size(rows: int) -> tuple[pa.Table, pa.Table]:
+    """Two tables of other rows whose shards have as many bytes."""
+    found: dict[int, pa.Table] = {}
+    for seed in range(1000):
+        table = window_table(rows, seed)
+        size = len(to_parquet(table, {"settings": "s", "shard": 0, "content": "0" * 64}))
+        if size in found:
+            return found[size], table
+        found[size] = table
+    raise AssertionError("no two of them")
+
+
+def test_a_whole_shard_in_the_place_of_another_one_is_not_read(tmp_path):
+    mine, other = of_one_size(20)
+    path = make_store(tmp_path / "store", [mine])
+    theirs = shard_path(make_store(tmp_path / "other", [other]), 0)
+    shard = shard_path(path, 0)
+    assert theirs.stat().st_size == shard.stat().st_size
+    shard.write_bytes(theirs.read_bytes())
+    match = r"00000-\w+.parquet: its rows are not those of the manifest: run pipeline/verify_store.py"
+    with pytest.raises(UserError, match=match):
+        next(Store(path).batches())
+    with pytest.raises(UserError, match=match):
+        Store(path)[3]

@@ -6,6 +6,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
+from pipeline import make_windows
 from pipeline.runtime.errors import UserError
 from pipeline.text import tokenizer as module
 from pipeline.text.builtin_corpora import python_docs
@@ -176,3 +177,16 @@ def test_eos_is_found_in_the_config_as_a_string_or_as_a_token(tokenizer, tmp_pat
         (tmp_path / "tokenizer.json").write_text(content)
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": eos}))
         assert load_tokenizer(str(tmp_path)).eos_token == "!"
+
+
+def test_another_tokenizer_beside_a_store_is_not_taken_for_its_own(tmp_path):
+    store = tmp_path / "store"
+    make_windows.main(f"--input builtin:sums:lines=20 --split train --shards 1 --output {store}".split())
+    assert load_tokenizer(str(store)).vocabulary_size == 14
+    path = store / "tokenizer/tokenizer.json"
+    content = json.loads(path.read_text())
+    pieces = content["model"]["vocab"]
+    pieces["1"], pieces["2"] = pieces["2"], pieces["1"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"store/tokenizer: not the tokenizer that the manifest names: run .* --repair"):
+        load_tokenizer(str(store))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.runtime.errors import UserError
 from tests.helpers.commands import ROOT
 from tests.helpers.processes import run_group
 from training.loop import checkpoints
@@ -83,7 +84,7 @@ def test_a_checkpoint_whose_writer_is_killed_before_its_mark_does_not_count(tmp_
 def test_a_checkpoint_whose_remover_is_killed_does_not_count(tmp_path):
     write_checkpoint(tmp_path, 5)
     code = "remove = checkpoints.files.remove\n"
-    code += "checkpoints.files.remove = lambda url: remove(url) if url.endswith('whole.json') else die()\n"
+    code += "checkpoints.files.remove = lambda *way: remove(*way) if way[-1] == 'whole.json' else die()\n"
     kill_within(code + "checkpoints.discard(output, checkpoints.name_of(5))", tmp_path)
     assert (tmp_path / "checkpoints/step-000005/parts/rank-0.pt").exists()
     assert checkpoints.newest(str(tmp_path)) is None
@@ -117,3 +118,18 @@ def test_a_mark_says_what_the_trainer_wrote(tmp_path):
     content = json.loads((tmp_path / "checkpoints/step-000012/whole.json").read_text())
     assert content == {"step": 12, "ranks": 1, "stage": 1, "best_step": 9, "best_value": 3.5}
     assert checkpoints.newest(str(tmp_path)) == mark
+
+
+def test_checkpoints_behind_a_link_are_not_removed(tmp_path):
+    precious = tmp_path / "precious"
+    mark = write_checkpoint(tmp_path / "other", 7)
+    (tmp_path / "other/checkpoints").rename(precious)
+    (precious / "diary.txt").write_text("mine")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/checkpoints").symlink_to(precious)
+    with pytest.raises(UserError, match=r"checkpoints: a link to .*precious, where nothing is removed"):
+        checkpoints.keep_only(str(tmp_path / "model"), mark)
+    checkpoints.start_over(str(tmp_path / "model"))  # removes the link alone
+    assert not (tmp_path / "model/checkpoints").exists()
+    assert (precious / "diary.txt").read_text() == "mine"
+    assert (precious / "step-000007/whole.json").exists()
