@@ -255,7 +255,7 @@ def test_what_a_store_names_outside_of_itself_is_shown_and_needs_trust(store, te
     rewrite(store, call=call, directory=str(tmp_path))
     damage_missing(store)
     before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match=rf"{tmp_path}/secret.txt: if that is as it should be, add --trust"):
+    with pytest.raises(UserError, match=rf"{tmp_path}/secret.txt.*: if that is as it should be, add --trust"):
         main([str(store), "--repair"])
     assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
     assert not list(store.rglob(".work"))
