@@ -19,6 +19,7 @@ from pipeline.stores.shards import Shard
 
 MANIFEST = "manifest.json"
 RECORD = "command.json"
+ROWS_IN_A_BYTE = 100  # at most, in any shard
 OWN_DIGEST = "checksum"  # the key of the digest of the file itself; `digest` is the store's
 
 
@@ -136,7 +137,7 @@ def read_manifest(store: str) -> Manifest:
     fields = {name: value for name, value in content.items() if name not in (OWN_DIGEST, "digest", "rows")}
     shards = [Shard.from_json(shard) for shard in content["shards"]]
     for shard in shards:
-        if shard.rows > shard.bytes:  # each has an id of its own: no file holds them
+        if shard.rows > ROWS_IN_A_BYTE * shard.bytes:  # no compression goes as far, and memory is asked for by rows
             raise UserError(f"{url}: {shard.file} cannot hold {shard.rows:,} rows in {shard.bytes:,} bytes")
     manifest = Manifest(**fields | {"shards": shards, "settings": MadeWith(content["settings"], url)})
     if (content["digest"], content["rows"]) != (manifest.digest, manifest.rows):
