@@ -282,17 +282,3 @@ def test_a_damaged_store_is_named_where_it_is_damaged(stores, tmp_path):
     ended = train(stores._replace(train=Store(str(broken))), tmp_path / "model")
     assert ended.returncode == 2
     assert str(shard) in ended.stderr.splitlines()[-1]
-
-
-def test_a_full_disk_is_named_and_the_training_continues_when_there_is_room(stores, undisturbed, disk_of):
-    disk = disk_of(4096)
-    (disk / "ballast").write_bytes(bytes(4016 << 10))
-    ended = train(stores, disk / "model", "--save_every 5", stage=0)
-    assert ended.returncode == 2, ended.stderr
-    (said,) = [line for line in ended.stderr.splitlines() if line.startswith("error:")]
-    assert "model" in said
-    assert "Traceback" not in ended.stderr
-    (disk / "ballast").unlink()
-    ended = train(stores, disk / "model", "--save_every 5", stage=0)
-    assert ended.returncode == 0, ended.stderr
-    assert losses(disk / "model") == pytest.approx(losses(undisturbed), abs=1e-5)
