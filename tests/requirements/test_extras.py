@@ -149,4 +149,4 @@ def test_a_human_study_needs_its_extra_alone(installed, results):
 def test_running_studies_needs_their_extra_alone(installed, results):
     run = installed("study")
     said = run("residual-ebm", "run-study", "--study", "demo", "--output", results / "demo", "--dry_run")
-    assert len(said.splitlines()) == 22
+    assert len(said.splitlines()) == 30
