@@ -121,7 +121,7 @@ def test_every_job_is_counted_and_every_gpu_known(paper, capsys):
     assert free == {f"energy_models/{corpus}-linear" for corpus in ("books", "news", "wiki")}  # which multiply nothing
     assert plan_cost.main(["--study", "demo", "--gpu", "h100"]) == 0
     printed = capsys.readouterr().out
-    assert "demo on h100: 22 jobs" in printed
+    assert "demo on h100: 30 jobs" in printed
     assert "fp32 67 TFLOP/s" in printed
 
 
