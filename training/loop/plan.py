@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pipeline.runtime.errors import UserError, first_line
-from training.loop import mirror
+from training.loop import mirror, ranks
 from training.loop.recipe import Recipe
 
+ZERO_FILES = Path(__file__).parents[1] / "zero"  # whose form is known
 FLAGS_OF = {  # what a DeepSpeed configuration leaves to our flags
     "train_batch_size": "--batch_size",
     "train_micro_batch_size_per_gpu": "--micro_batch_size",
@@ -64,12 +66,17 @@ def read_deepspeed_config(path: str) -> dict[str, Any]:
 
 def check_form(config: dict[str, Any], path: str) -> None:
     """Has DeepSpeed look at what is said of ZeRO before anything is built: its own error would be a page."""
-    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
-    from pydantic import ValidationError
-
     zero = config.get("zero_optimization", {})
     if not isinstance(zero, dict) or not isinstance(zero.get("offload_optimizer", {}), dict):
         raise UserError(f"--deepspeed_config {path}: zero_optimization is an object, and so is its offload_optimizer")
+    if isinstance(zero.get("stage"), bool) or not isinstance(zero.get("stage", 0), int):
+        raise UserError(f"--deepspeed_config {path}: zero_optimization.stage: a number from 0 to 3")
+    if Path(path).resolve().parent == ZERO_FILES:
+        return  # importing DeepSpeed takes seconds
+    ranks.name_accelerator()
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+    from pydantic import ValidationError
+
     try:
         DeepSpeedZeroConfig(**zero)
     except ValidationError as error:
@@ -78,8 +85,6 @@ def check_form(config: dict[str, Any], path: str) -> None:
         raise UserError(f"--deepspeed_config {path}: {place}: {wrong['msg']}") from None
     except Exception as error:  # of DeepSpeed's own checks, which are of many kinds
         raise UserError(f"--deepspeed_config {path}: zero_optimization: {first_line(error)}") from None
-    if isinstance(zero.get("stage"), bool) or not isinstance(zero.get("stage", 0), int):
-        raise UserError(f"--deepspeed_config {path}: zero_optimization.stage: a number from 0 to 3")
 
 
 def stage_of(deepspeed: dict[str, Any]) -> int:

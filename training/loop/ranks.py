@@ -132,6 +132,12 @@ def device() -> "torch.device":
     return torch.device("cuda", place_of(os.environ).local_rank % torch.cuda.device_count())
 
 
+def name_accelerator() -> None:
+    """Tells DeepSpeed, before it is imported, that there is no GPU: it would look for one, and warn at length."""
+    if device().type == "cpu":
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+
+
 def start() -> None:
     """Joins the processes of this run; DeepSpeed is imported here, and learns about the machine before it looks."""
     import torch
@@ -139,10 +145,9 @@ def start() -> None:
 
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")  # DeepSpeed's to mend
     place = place_of(os.environ)
-    if not torch.cuda.is_available():
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
-        if "OMP_NUM_THREADS" not in os.environ:  # the ranks of a machine divide its cores
-            torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // place.local_ranks))
+    name_accelerator()
+    if not torch.cuda.is_available() and "OMP_NUM_THREADS" not in os.environ:  # the ranks of a machine divide its cores
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // place.local_ranks))
     os.environ.update(variables(place, device()))
     # Alone, also below a launcher, there is nobody to meet, and no port is needed that somebody else could take.
     if place.ranks == 1 and not torch.distributed.is_initialized():
