@@ -17,6 +17,12 @@ def private_folder(name: str = "") -> str:
     return _own(os.path.join(folder, name)) if name else folder
 
 
+def leave_private_folder() -> None:
+    """Removes this user's folder if nothing is in it any more."""
+    with suppress(OSError):
+        os.rmdir(os.path.join(tempfile.gettempdir(), f"residual-ebm-{os.getuid()}"))
+
+
 def private_key(folder: str) -> bytes:
     """A random key for those who can read this private folder: the first who asks makes it, all get the same."""
     path = os.path.join(folder, KEY)

@@ -12,7 +12,7 @@ import socket
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import ResumableError, first_line
-from pipeline.runtime.private import private_folder
+from pipeline.runtime.private import leave_private_folder, private_folder
 
 LOGS = "logs"
 
@@ -30,6 +30,7 @@ def start_empty(output: str) -> None:
     """Nothing that an earlier run left on this machine is taken for what is in the bucket."""
     if not files.is_local(output):
         files.remove(working_folder(output))
+        leave_private_folder()
 
 
 def fetch(output: str, *names: str) -> None:

@@ -35,7 +35,7 @@ class Recipe:
         return self.max_lr * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
-MOST = 1e6  # beyond, a step is no step any more, and soon no number
+MOST = 1e38  # beyond, it is no number of fp32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class RecipeSettings(Settings):
         super().check()
         for name, value in (("max_lr", self.max_lr), ("max_grad_norm", self.max_grad_norm)):
             if value is not None and not 0 < value <= MOST:
-                raise UserError(f"--{name} {value}: a number above 0, at most {MOST:,.0f}")
+                raise UserError(f"--{name} {value}: a number above 0, at most {MOST:g}")
 
 
 def choose_recipe(recipe: Recipe, settings: RecipeSettings) -> Recipe:
