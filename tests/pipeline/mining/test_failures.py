@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM
 
 from pipeline import mine_negatives
@@ -184,7 +185,7 @@ def test_an_accelerator_that_is_not_there_is_named_with_driver_and_cuda(windows,
     with pytest.raises(UserError, match=r"sees no CUDA device: PyTorch .*, the driver is 535.104.05: CUDA 13 needs"):
         mine(windows, generator, tmp_path / "store", flags="--accelerator type:nvidia-l4")
     assert not (tmp_path / "store").exists()
-    monkeypatch.setattr(failures.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert missing_accelerator("type:nvidia-l4") is None
 
 
