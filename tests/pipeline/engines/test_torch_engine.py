@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, LlamaConfig, MistralConfig
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig
 
 from pipeline.engines import torch_engine
 from pipeline.engines.generator import open_generator
 from pipeline.engines.sampling import Sampling, request_seed
 from pipeline.engines.torch_engine import TorchEngine
 from pipeline.models.conv_lm import ConvConfig
-from pipeline.models.language_model import AutoModelForCausalLM, open_language_model
+from pipeline.models.language_model import open_language_model
 from pipeline.models.model_folder import quiet
 from pipeline.models.residual_lm import RalmConfig
 from pipeline.runtime.errors import UserError

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from pipeline.engines.generator import Generator, open_generator
 from pipeline.engines.sampling import Sampling, request_seed
 from pipeline.engines.torch_engine import TorchEngine
 from pipeline.engines.vllm_engine import CPU_BLOCK, VllmEngine, kept_mass
 from pipeline.models.conv_lm import ConvConfig
-from pipeline.models.language_model import AutoModelForCausalLM, open_language_model
+from pipeline.models.language_model import open_language_model
 from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import UserError
 from tests.pipeline.engines.test_generator import save_model
