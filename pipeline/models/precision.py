@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pipeline.runtime.errors import UserError
+
 if TYPE_CHECKING:
     import torch
-
-from pipeline.runtime.errors import UserError
 
 FP32, BF16, FP16 = "fp32", "bf16", "fp16"
 PRECISIONS = (FP32, BF16, FP16)

@@ -273,14 +273,14 @@ def test_places_inside_of_a_store_and_builtin_text_need_no_trust(tmp_path):
         ({"input": ["builtin:sums"], "corpus": "/etc/passwd", "shards": 4, "tokenizer": None}, []),
         ({"input": ["/store/a.txt", "a/../../b.txt"]}, ["/b.txt"]),
         ({"windows": "/store", "text": {"input": ["/x"], "output": "/store/../y"}}, ["/x", "/y"]),
-        ({"generator": ["gpt2", "/store/inner"]}, ["/work/gpt2"]),
+        ({"generator": ["gpt2", "/store/inner"]}, ["/home/me/gpt2"]),
         ({"store": "gs://bucket/x", "energy": "file:///etc"}, ["gs://bucket/x", "/etc"]),
         ({"input": ["hf:somebody/set"]}, ["hf:somebody/set"]),
         ({"a_flag_of_the_future": "/x"}, ["/x"]),
     ],
 )
 def test_every_text_among_settings_is_a_place_unless_it_is_known_to_be_none(settings, outside):
-    directory = "/work" if "generator" in settings else "/store"
+    directory = "/home/me" if "generator" in settings else "/store"
     assert places_outside("/store", settings, directory) == outside
 
 
