@@ -24,6 +24,7 @@ from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
 from pipeline.runtime.settings import Settings, read_settings, setting
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 VOTE_COLUMNS = ["rater", "page", "comparison", "choice", "kind", "window_id", "preferred", "check_passed", "sent"]
 
 
@@ -99,9 +100,14 @@ def vote_rows(study: StudyFile) -> list[list[Any]]:
 def write_csv(path: str, rows: list[list[Any]]) -> int:
     """Writes a head and rows; how many rows there are."""
     text = io.StringIO(newline="")
-    csv.writer(text).writerows(rows)
+    csv.writer(text).writerows([[inert(cell) for cell in row] for row in rows])
     files.put(path, text.getvalue().encode("utf-8", "replace"))
     return len(rows) - 1
+
+
+def inert(cell: Any) -> Any:
+    """A text that a spreadsheet would compute as a formula, with a space before it, which no page shows."""
+    return f" {cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 Raters open their personal links, the organiser the overview; both were made by prepare.py. The study is written to the
 disk before a vote is acknowledged: the server can be stopped or killed and started again at any time. It listens on
-this machine alone unless --host says otherwise; for the open internet, put a proxy with HTTPS before it.
+this machine alone unless --host says otherwise; for the open internet, put a proxy with HTTPS before it, and name it:
+--proxy 127.0.0.1. Headers of anyone else are not believed.
 """
 
 import socket
@@ -24,7 +25,11 @@ class ServeSettings(Settings):
     study: str = setting(help="that prepare.py made", metavar="FILE")
     host: str = setting("127.0.0.1", help="address to listen on (default: this machine alone)")
     port: int = setting(8000, help="(default: 8000)", metavar="N", least=1, most=65535)
-    proxy: str = setting("127.0.0.1", help="of a proxy whose headers are believed", metavar="ADDRESS")
+    proxy: str | None = setting(
+        None,
+        help="of a proxy before it: visitors' addresses are those in its headers (default: none)",
+        metavar="ADDRESS",
+    )
     requests_per_minute: int = setting(120, help="of one rater (default: 120)", metavar="N", least=1)
     strangers_per_minute: int = setting(60, help="requests without a valid link (default: 60)", metavar="N", least=1)
 
@@ -36,25 +41,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def serve(settings: ServeSettings) -> None:
     """Serves the study until it is stopped; says so when it listens."""
-    import uvicorn
+    from uvicorn import Server
 
     from evaluation.human.site.app import create_app
+    from evaluation.human.site.connections import configuration
     from evaluation.human.site.guards import Pace
 
     pace = Pace(settings.requests_per_minute, settings.strangers_per_minute)
     app = create_app(StudyFile(settings.study), pace)
     listener = listen(settings.host, settings.port)
     print(f"study {settings.study} on http://{settings.host}:{settings.port}", flush=True)
-    config = uvicorn.Config(
-        app,
-        access_log=False,  # personal links would be in it
-        log_level="warning",
-        server_header=False,
-        limit_concurrency=1000,
-        timeout_keep_alive=30,
-        forwarded_allow_ips=settings.proxy,
-    )
-    uvicorn.Server(config).run(sockets=[listener])
+    Server(configuration(app, settings.proxy)).run(sockets=[listener])
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -78,6 +78,15 @@ WORDS: dict[str | int, tuple[int, Wording]] = {
         404,
         Wording("There is no such page", "The overview has a link of its own, which prepare.py shows."),
     ),
+    "not kept": (
+        507,
+        Wording(
+            "Your answers could not be kept",
+            "This site cannot write to its disk now, so nothing of this page was counted. All that you sent before is "
+            "kept. Please tell the organiser, and send the page again later.",
+            *CONTINUE,
+        ),
+    ),
     400: (400, Wording("That request could not be read", "Nothing was changed. Go back to your page.", *CONTINUE)),
     404: (404, Wording("There is no such page", "Go back to your page, or open your personal link again.", *CONTINUE)),
     405: (405, Wording("That cannot be done here", "Nothing was changed. Go back to your page.", *CONTINUE)),

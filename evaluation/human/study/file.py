@@ -105,10 +105,11 @@ class StudyFile:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
+                connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # SQLite has ended it by itself if the disk is full
+                    connection.execute("ROLLBACK")
                 raise
-            connection.execute("COMMIT")
 
 
 def connect(path: str) -> sqlite3.Connection:

@@ -17,6 +17,7 @@ import uvicorn
 
 from evaluation.human import prepare
 from evaluation.human.site.app import create_app
+from evaluation.human.site.connections import configuration
 from evaluation.human.site.guards import Pace
 from evaluation.human.site.links import Rater, find_rater
 from evaluation.human.study.file import StudyFile
@@ -118,11 +119,11 @@ def served(path: Path, *flags: str) -> Iterator[str]:
 
 
 @contextmanager
-def served_here(path: Path, of_raters: int = 120, of_strangers: int = 60) -> Iterator[str]:
+def served_here(path: Path, of_raters: int = 120, of_strangers: int = 60, proxy: str | None = None) -> Iterator[str]:
     """The same server in a thread of this process, which starts at once."""
     port = free_port()
     app = create_app(StudyFile(str(path)), Pace(of_raters, of_strangers))
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", access_log=False))
+    server = uvicorn.Server(configuration(app, proxy, port))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

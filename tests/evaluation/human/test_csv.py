@@ -98,3 +98,16 @@ def test_a_bad_row_is_named_and_nothing_of_its_file_is_added(prepared, tmp_path,
         import_votes.main(["--study", str(study.path), "--votes", str(write(tmp_path / "batch.csv", results))])
     assert votes_of(study.study) == []
     assert study.one("SELECT count(*) FROM page") == 0
+
+
+@pytest.mark.parametrize("flags", [[], ["--plain"]])
+def test_no_cell_is_a_formula_to_a_spreadsheet(prepared, tmp_path, flags):
+    study = prepared()
+    with study.study.writing() as connection:
+        for column, start in (("context", "=HYPERLINK(1)"), ("left_text", "@SUM(1)"), ("right_text", "-2+3")):
+            connection.execute(f"UPDATE comparison SET {column} = ? || {column}", (start,))
+    pages = tmp_path / "pages.csv"
+    export.main(["--study", str(study.path), "--items", str(pages), *flags])
+    cells = [cell for row in rows_of(pages) for cell in row.values() if cell]
+    assert sum("HYPERLINK" in cell for cell in cells) == 16
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]

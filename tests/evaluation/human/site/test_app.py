@@ -1,15 +1,20 @@
 """The site as a careless or hostile client meets it: every mistake gets a plain page, and the study is unharmed."""
 
 import re
+import shutil
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import httpx
 import pytest
 
 from evaluation.human import invite
+from evaluation.human.site import connections
 from evaluation.human.site.guards import MOST_KNOWN, LastMinute
-from tests.evaluation.human.conftest import HARD, Prepared, attentive, served_here
+from tests.evaluation.human.conftest import HARD, Prepared, attentive, integrity, served_here
 from tests.helpers.commands import run
 from tests.helpers.visitor import Visitor
 
@@ -148,14 +153,18 @@ def test_cookies_are_out_of_reach_of_scripts_and_other_sites(site):
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie
     behind = {"X-Forwarded-Proto": "https"}
-    secure = httpx.get(address + "/r/" + study.links[0].rsplit("/", 1)[1], headers=behind).headers["set-cookie"]
+    with served_here(study.path, proxy="127.0.0.1") as address:
+        secure = httpx.get(address + "/r/" + study.links[0].rsplit("/", 1)[1], headers=behind).headers["set-cookie"]
     assert "Secure" in secure
 
 
 def test_guessing_is_slowed_down_and_raters_are_not_harmed_by_it(site):
     study, address = site
-    with httpx.Client(base_url=address) as client:
-        answers = [client.get(f"/r/guess{number}").status_code for number in range(60)]
+    with httpx.Client(base_url=address) as client:  # who claims to be somebody else each time is believed of no proxy
+        answers = [
+            client.get(f"/r/guess{number}", headers={"X-Forwarded-For": f"10.0.0.{number}"}).status_code
+            for number in range(60)
+        ]
     assert answers.count(404) == 40
     assert set(answers[40:]) == {429}
     assert says(Visitor(address, study.links[0]).open(), 200, "Begin")
@@ -222,3 +231,46 @@ def test_who_does_not_recognise_real_texts_is_thanked(site):
     assert visitor.rate_all(study, lambda *_: "model") == 1
     assert says(visitor.open(), 200, "Thank you for taking part")
     assert visitor.get().headers["location"] == "/"
+
+
+def test_votes_are_refused_with_a_page_while_the_disk_is_full_and_none_is_lost(prepared, disk_of, capsys):
+    study = prepared()
+    disk = disk_of(2000)
+    path = Path(shutil.copy(study.path, disk / "study.db"))
+    shutil.copy(f"{study.path}.links.csv", f"{path}.links.csv")
+    full = Prepared(path, study.overview)
+    with served_here(path) as address:
+        visitor = Visitor(address, full.links[0])
+        visitor.begin()
+        first, second = visitor.form(), Visitor(address, full.links[1])
+        visitor.post(first, full.choices(int(first["page"]), attentive))
+        form = visitor.form()
+        with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+            while filler.write(bytes(1024)):
+                pass
+        answers = [visitor.post(form, full.choices(int(form["page"]), attentive)) for _ in range(20)]
+        assert says(answers[0], 507, "could not be kept")
+        assert says(second.open(), 200, "Begin")  # what needs no disk still works
+        kept = votes(full)
+        (disk / "filler").unlink()
+        assert visitor.post(form, full.choices(int(form["page"]), attentive)).status_code == 303
+        assert votes(full) == kept + 4
+    assert integrity(path) == "ok"
+    assert "disk" in capsys.readouterr().err
+
+
+def test_connections_that_send_nothing_keep_nobody_out(prepared, monkeypatch):
+    monkeypatch.setattr(connections, "PATIENCE", 2.0)
+    study = prepared()
+    with served_here(study.path) as address, ExitStack() as idle:
+        port = int(address.rsplit(":", 1)[1])
+        for number in range(1100):
+            one = idle.enter_context(socket.create_connection(("127.0.0.1", port)))
+            if number % 2:
+                one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ")  # and the rest never comes
+        visitor = Visitor(address, study.links[0])
+        visitor.begin()
+        assert visitor.rate_all(study) == 5
+        one.settimeout(30)
+        with suppress(ConnectionResetError):  # the last one of them is given up too, after its time
+            assert one.recv(1) == b""
