@@ -5,21 +5,40 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from pipeline.engines.choice import VLLM
-from pipeline.engines.sampling import NUCLEUS, Sampling
+from pipeline.engines.sampling import NUCLEUS, RULES, Sampling
 from pipeline.engines.vllm_models import check_before_submission
 from pipeline.mining.job import StoreJob
 from pipeline.mining.settings import MiningSettings
 from pipeline.models.language_model import LanguageModelFolder, open_language_model
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.yaml_file import read_yaml
 from pipeline.stores.manifest import Record
 from pipeline.stores.writer import StoreWriter
 from pipeline.text.inputs import share_text
 
 SCRIPT = "pipeline/mine_negatives.py"
+LIST_OF_GENERATORS = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "required": ["generator"],
+        "additionalProperties": False,
+        "properties": {
+            "generator": {"type": "string", "minLength": 1},
+            "sampling": {"enum": list(RULES)},
+            "top_k": {"type": "integer"},
+            "top_p": {"type": "number"},
+            "name": {
+                "type": "string",
+                "pattern": r"^(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.+-]*$",
+                "description": "a folder's name: letters, digits, - _ . and +, not beginning with a dash or a dot",
+            },
+        },
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -107,24 +126,11 @@ def planned_stores(settings: MiningSettings) -> Iterator[PlannedStore]:
 
 
 def listed_stores(file: str, settings: MiningSettings) -> Iterator[PlannedStore]:
-    try:
-        entries = yaml.safe_load(files.read(file))
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"--generators {file}: it cannot be read ({error})") from None
-    known = {"generator", "sampling", "top_k", "top_p", "name"}
-    for number, entry in enumerate(entries if isinstance(entries, list) and entries else [None], 1):
-        if not isinstance(entry, dict) or not isinstance(entry.get("generator"), str) or not entry.keys() <= known:
-            raise UserError(
-                f"--generators {file}: entry {number} is not a generator with, if wanted, "
-                f"{', '.join(sorted(known - {'generator'}))}"
-            )
-        rule = str(entry.get("sampling", "temperature"))
+    for entry in read_yaml(file, LIST_OF_GENERATORS):
+        rule = entry.get("sampling", "temperature")
+        sampling = Sampling(rule, entry.get("top_k", settings.top_k), float(entry.get("top_p", settings.top_p)))
         own = entry.get("name") or f"{os.path.basename(entry['generator'].rstrip('/'))}-{rule}"
-        try:
-            numbers = int(entry.get("top_k", settings.top_k)), float(entry.get("top_p", settings.top_p))
-        except (TypeError, ValueError):
-            raise UserError(f"--generators {file}: entry {number}: top_k and top_p are numbers") from None
-        yield PlannedStore(entry["generator"], Sampling(rule, *numbers), str(own))
+        yield PlannedStore(entry["generator"], sampling, own)
 
 
 def needs_sharing(stores: Sequence[StoreJob], beam: Sequence[str]) -> bool:

@@ -11,6 +11,7 @@ import yaml
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 
+MOST_PARTS = 1_000_000
 UNKNOWN = re.compile(r"\$\{(\w+)\}")  # a variable that nobody has given a value
 
 
@@ -39,6 +40,8 @@ def parse_yaml(
         if variables is not None:
             text = filled(text, variables, path, all_known)
         root = yaml.compose(text, yaml.SafeLoader)
+        if written_out(root) > MOST_PARTS:
+            raise UserError(f"{path}: written out, its anchors are more than {MOST_PARTS:,} parts")
         content = yaml.safe_load(text)
         twice = repeated_key(root)
     except UnicodeDecodeError:
@@ -54,6 +57,20 @@ def parse_yaml(
     if twice:
         raise UserError(f"{path}, line {twice.start_mark.line + 1}: {twice.value} is given twice")
     return content, root
+
+
+def written_out(root: yaml.Node | None) -> int:
+    """How many parts a file has if every alias is written out: a few lines of them can stand for billions."""
+    counted: dict[int, int] = {}
+
+    def count(node: yaml.Node) -> int:
+        if id(node) not in counted:
+            parts = node.value if isinstance(node, yaml.CollectionNode) else []
+            pairs = [one for part in parts for one in (part if isinstance(part, tuple) else (part,))]
+            counted[id(node)] = 1 + sum(map(count, pairs))
+        return counted[id(node)]
+
+    return 0 if root is None else count(root)
 
 
 def first_error(content: Any, schema: dict[str, Any]) -> jsonschema.ValidationError | None:

@@ -339,6 +339,21 @@ def words_in(value: Any) -> Iterator[str]:
             yield from words_in(inner)
 
 
+def rule_names(jobs: Iterable[str]) -> dict[str, str]:
+    """A name that Snakemake takes for each job, none twice: a-b and a_b are two jobs."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for job in jobs:
+        plain = name = re.sub(r"\W", "_", job, flags=re.ASCII)
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{plain}_{number}"
+        taken.add(name)
+        names[job] = name
+    return names
+
+
 def in_order(jobs: Iterable[Job], path: str) -> list[Job]:
     """Each after all that it needs."""
     waiting, ordered = list(jobs), list[Job]()

@@ -312,6 +312,25 @@ def test_a_list_of_generators_makes_the_stores_that_flags_make(undisturbed, wind
     assert shard_bytes(str(store)) == before
 
 
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"name": "../../outside"}, "is not a folder's name"),
+        ({"name": "-rf"}, "is not a folder's name"),
+        ({"generator": 3}, "3 is not of type 'string'"),
+        ({"sampling": "beam"}, "'beam' is not one of"),
+        ({"top_k": "many"}, "'many' is not of type 'integer'"),
+        ({"temperature": 2}, "'temperature' was unexpected"),
+    ],
+)
+def test_a_list_of_generators_names_folders_and_nothing_else(windows, generator, tmp_path, entry, message):
+    (tmp_path / "list.yaml").write_text(json.dumps([{"generator": generator}, {"generator": generator} | entry]))
+    given = ["--windows", windows, "--generators", str(tmp_path / "list.yaml"), "--output", str(tmp_path / "stores")]
+    with pytest.raises(UserError, match=rf"list.yaml, line 1: 1.*{message}"):
+        mine_negatives.main([*given, "--context_lengths=0,5,8", "--engine=torch"])
+    assert not (tmp_path / "stores").exists()
+
+
 def test_a_generator_that_was_trained_on_this_text_is_warned_about(generator, tmp_path, capsys):
     (tmp_path / "sums.txt").write_text("".join(f"{n:03d}+{n + 1:03d}={2 * n + 1:04d}\n" for n in range(100)))
     windows = f"{tmp_path}/windows"

@@ -14,7 +14,7 @@ from pipeline.runtime.settings import Settings, read_known_settings, read_settin
 from pipeline.stores.manifest import read_manifest
 from pipeline.windows.settings import WindowsSettings
 from studies import run_study
-from studies.orchestration.study import SECTIONS, Job, Study, study_file
+from studies.orchestration.study import SECTIONS, Job, Study, rule_names, study_file
 from tests.helpers.commands import ROOT, command, run
 from tests.helpers.processes import await_sign, kill_family, run_group, started
 
@@ -271,3 +271,10 @@ def test_a_runner_is_one_of_beams_and_no_function_of_any_module(tmp_path, runner
 def test_an_output_that_snakemake_would_read_into_is_refused(output):
     with pytest.raises(UserError, match="without braces, line breaks and the like"):
         run_study.StudySettings(study="demo", output=output)
+
+
+def test_no_two_jobs_have_one_rule():
+    names = rule_names(["windows/a-b", "windows/a_b", "windows/a+b", "windows/a.b", "windows/a_b_2"])
+    assert len(set(names.values())) == 5
+    assert all(name.isidentifier() for name in names.values())
+    assert names["windows/a-b"] == "windows_a_b"
