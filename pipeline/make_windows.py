@@ -164,7 +164,7 @@ def describe(output: str, manifest: Manifest) -> None:
     counts, settings = manifest.counts, manifest.settings
     names = {"rejected": "rejected", "empty": "empty", "repeated": "repeated", "near_copies": "near copies"}
     left_out = [f"{counts[name]:,} {words}" for name, words in names.items() if counts.get(name)]
-    window = load_tokenizer(output).decode(Store(output)[0]["tokens"])
+    window = load_tokenizer(files.join(output, TOKENIZER_FOLDER)).decode(Store(output)[0]["tokens"])
     facts = {
         "corpus": f"{settings['corpus']}, {settings['split']}",
         "text": f"{counts['documents']:,} documents in {len(manifest.inputs):,} files, {counts['tokens']:,} tokens",

@@ -124,7 +124,8 @@ def warnings_about(bounds: LogPartitionBounds) -> list[str]:
     if few.any():
         sentences.append(
             f"The estimate of log Z leans on a few samples{_where(few)}: their weights make {n} samples worth as few "
-            f"as {bounds.effective_samples.min():.1f}, and below {least:g} the bounds mean little."
+            f"as {bounds.effective_samples.min():.1f}, and below {least:g} the bounds mean little. "
+            f"{more_samples(n, float(bounds.effective_samples.min()))}"
         )
     heavy = bounds.tail_index > HIGHEST_TAIL_INDEX
     if heavy.any():
@@ -133,6 +134,16 @@ def warnings_about(bounds: LogPartitionBounds) -> list[str]:
             f"above {HIGHEST_TAIL_INDEX}, so log Z may well lie above the upper bound, and more samples help slowly."
         )
     return sentences
+
+
+def more_samples(drawn: int, effective: float) -> str:
+    """How to have enough of them: what they are worth grows as their number, if their weights stay of this kind."""
+    enough = drawn * LEAST_EFFECTIVE_SAMPLES / max(effective, 1.0)
+    rounded = max(LEAST_SAMPLES_OF_TAIL, int(float(f"{1.05 * enough:.1e}")))  # two figures are enough to ask for
+    return (
+        f"About {rounded:,} of each would do: pipeline/mine_negatives.py --negatives {rounded}, "
+        "then evaluation/score.py and evaluation/perplexity_bounds.py again."
+    )
 
 
 def joint_perplexity(log_p: ArrayLike, energy: ArrayLike, log_z: ArrayLike, tokens: ArrayLike) -> float:

@@ -35,6 +35,10 @@ ASYMPTOTIC = (
     "The base model's perplexity is exact. The joint model's lies between two estimates: the lower one holds for every "
     "number of samples, the upper one is asymptotic, which means that with heavy-tailed weights it can be too low."
 )
+BELOW_ONE = (
+    "No perplexity is below 1, but a lower bound on one can be: so few samples say nothing from below. The bound holds "
+    "all the same, and with more samples it rises to what it bounds."
+)
 LONG = 12  # rows; longer tables are folded
 
 
@@ -188,7 +192,8 @@ def curve_blocks(result: Result) -> list[PageBlock]:
         for point in points
     ]
     caption = f"Bounds against samples, {title_of(result)}"
-    table = Table(caption, ("Samples", "Lower", "Upper, asymptotic", "Apart"), rows)
+    notes = [BELOW_ONE] if any(point["lower"] < 1 for point in points) else []
+    table = Table(caption, ("Samples", "Lower", "Upper, asymptotic", "Apart"), rows, notes)
     figure = Picture(curve_figure(points, "samples", base), alt, "The bounds close in as samples grow.")
     return [Heading(f"Samples: {title_of(result)}"), figure, *folded_if_long(table)]
 

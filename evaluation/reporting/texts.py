@@ -46,8 +46,9 @@ def analyses_section(found: StudyResults) -> PageSection:
         blocks += analysis_blocks(result, figures.get(result.path))
     names = {result.content["analysis"] for result in there}
     if lacking := {name: command for name, command in analyses().items() if name not in names}:
-        what = f"No analyses of these kinds: {', '.join(name.replace('_', ' ') for name in lacking)}."
-        blocks.append(Gap(what, list(lacking.values())))
+        kinds = ", ".join(name.replace("_", " ") for name in lacking)
+        gap = Gap(f"No analyses of these kinds: {kinds}.", list(lacking.values()))
+        blocks.append(Fold(f"Other analyses that there are: {kinds}", [gap]) if there else gap)
     return PageSection("analyses", "Analyses", blocks)
 
 

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 
 from evaluation.detection.accuracy import is_near_chance
 from evaluation.detection.labels import ENERGY
-from evaluation.joint.bounds import LEAST_EFFECTIVE_SAMPLES
+from evaluation.joint.bounds import LEAST_EFFECTIVE_SAMPLES, more_samples
 from evaluation.reporting.accuracy import NEAR, doubt_about, likelihood_beside, role_of
 from evaluation.reporting.blocks import in_percent, listed, times
 from evaluation.reporting.inputs import StudyResults
 
 PROBLEM, CAREFUL = "problem", "careful"
 NO_INTERVAL = "Differences of perplexity have no interval: an older bounds.json: make it again."
+WEIGHTS = "Bounds and joint samples"
+FEW_TO_CHOOSE_FROM = "the choice leans on very few of them, so give evaluation/sample_joint.py more --samples"
 MOST = 8  # warnings that are shown unfolded
 
 
@@ -52,21 +54,24 @@ def doubts(found: StudyResults) -> Iterator[tuple[str, str, str, str]]:
             accuracy = (result.content.get("provenance") or {}).get("accuracy")
             if accuracy is not None and is_near_chance(accuracy):
                 yield "Energy model", f"{result.name} ({in_percent(accuracy)} in training)", CAREFUL, NEAR
+    few_of: dict[str, str] = {}  # energy models whose samples are too few for bounds, and the sentence that says so
     for result in found.of("bounds"):
-        for sentence in result.content.get("warnings", []):
-            yield "Bounds", result.name, CAREFUL, sentence
+        own = list(result.content.get("warnings", []))
+        least, drawn = result.content["effective_samples"]["least"], result.content["samples"]
+        if least < min(LEAST_EFFECTIVE_SAMPLES, drawn / 2):
+            own = own or [f"{few(drawn, least, 'the bounds mean little there')} {more_samples(drawn, least)}"]
+            few_of[result.content.get("energy", {}).get("digest", "")] = own[0]
+        for sentence in own:
+            yield WEIGHTS, result.name, CAREFUL, sentence
         if "differences" not in result.content:
             yield "Bounds", result.name, CAREFUL, NO_INTERVAL
         elif reason := result.content["differences"].get("reason"):
             yield "Bounds", result.name, CAREFUL, f"Windows count as if they were independent: {reason}."
-        least, drawn = result.content["effective_samples"]["least"], result.content["samples"]
-        if least < min(LEAST_EFFECTIVE_SAMPLES, drawn / 2) and not result.content.get("warnings"):
-            yield "Bounds", result.name, CAREFUL, few(drawn, least, "the bounds mean little there")
     for result in found.of("samples"):
         effective, drawn = result.content.get("effective_samples"), result.content["settings"].get("samples")
         if effective and drawn and effective["median"] < min(LEAST_EFFECTIVE_SAMPLES, drawn / 2):
-            sentence = few(drawn, effective["median"], "the choice leans on very few of them")
-            yield "Joint samples", result.name, CAREFUL, sentence
+            said = few_of.get(result.content["settings"].get("energy") or "none")
+            yield WEIGHTS, result.name, CAREFUL, said or few(drawn, effective["median"], FEW_TO_CHOOSE_FROM)
     for result in found.of("analysis"):
         for sentence in result.content.get("warnings", []):
             yield "Analysis", result.content["title"], CAREFUL, sentence

@@ -44,25 +44,34 @@ class TextEncoder:
         }
 
     @cached_property
+    def pieces(self) -> dict[str, int]:
+        """Every piece with its id. Asking the backend takes a while, as does its content."""
+        return self.backend.get_vocab(with_added_tokens=True)
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """What a tokenizer.json says of it."""
+        return dict(json.loads(self.backend.to_str()))
+
+    @cached_property
     def eos_token_id(self) -> int:
-        return self.backend.get_vocab(with_added_tokens=True)[self.eos_token]
+        return self.pieces[self.eos_token]
 
     @cached_property
     def vocabulary_size(self) -> int:
         """One more than the largest id, which is what a model's embedding must hold."""
-        return max(self.backend.get_vocab(with_added_tokens=True).values()) + 1
+        return max(self.pieces.values()) + 1
 
     @cached_property
     def digest(self) -> str:
         """Of what the ids mean: every piece with its id, and the EOS id. Stores and models must agree on it."""
-        pieces = sorted((id, piece) for piece, id in self.backend.get_vocab(with_added_tokens=True).items())
+        pieces = sorted(zip(self.pieces.values(), self.pieces, strict=True))
         return digest_of([pieces, self.eos_token_id])
 
     @cached_property
     def encoding_digest(self) -> str:
         """Of everything that decides which ids a text gets: merges, normaliser and pre-tokeniser too."""
-        content = json.loads(self.backend.to_str()) | {"truncation": None, "padding": None}
-        return digest_of([content, self.eos_token])
+        return digest_of([self.content | {"truncation": None, "padding": None}, self.eos_token])
 
     @cached_property
     def cuts_exactly(self) -> bool:
@@ -71,14 +80,15 @@ class TextEncoder:
         True if nothing rewrites the text before it is split into words, no piece of the vocabulary spans a cut,
         and around a cut, whatever kinds of characters stand before and after it, the words are the same either way.
         """
-        content = json.loads(self.backend.to_str())
-        if content["normalizer"] is not None or any(not token["special"] for token in content["added_tokens"]):
+        if self.content["normalizer"] is not None or any(
+            not token["special"] for token in self.content["added_tokens"]
+        ):
             return False
         ids = self.backend.get_vocab(with_added_tokens=False).values()
         if any(CUT.search(piece, 1) for piece in self.backend.decode_batch([[id] for id in ids])):
             return False
         if self.backend.pre_tokenizer is None:
-            model = content["model"]
+            model = self.content["model"]
             return bool(model["type"] == "BPE" and not model["fuse_unk"] and not model["ignore_merges"])
         kinds = ["a", "Z", "7", ".", "'", "_", "\u00e9", "\u4e2d", "\u0301", "\U0001f600", " ", "\n", "\r", "\u00a0"]
         sides = ["".join(pair) for pair in itertools.product(kinds, repeat=2)]

@@ -140,6 +140,9 @@ def test_a_warning_names_how_many_samples_count():
     scores[3] = 8
     (few,) = warnings_about(log_partition_bounds(scores))
     assert "100 samples worth as few as 1.1, and below 10" in few
+    effective = log_partition_bounds(scores).effective_samples.min()
+    enough = int(few.split("--negatives ")[1].split(",")[0])
+    assert 10 <= enough * effective / 100 < 12
     scores = np.random.default_rng(0).normal(size=10_000)
     scores[:20] += 12  # a fifth of a percent of the samples has nearly all the weight
     assert any("and below 100 " in sentence for sentence in warnings_about(log_partition_bounds(scores)))

@@ -108,6 +108,12 @@ def test_the_curve_says_in_words_what_its_figure_shows(bounds):
     assert "--positions" in gap.commands[0]
 
 
+def test_a_lower_bound_below_one_is_explained_where_it_stands(bounds):
+    curve = [{"samples": 2, "lower": 0.9, "upper": 19.0}, {"samples": 1000, "lower": 16.0, "upper": 17.0}]
+    _, _, table, _ = bounds_section(StudyResults([bounds(samples_curve=curve)])).blocks
+    assert "No perplexity is below 1, but a lower bound on one can be" in table.notes[0]
+
+
 def test_the_last_position_has_the_exact_sum_beside_the_estimates_or_names_its_command(bounds):
     positions = [{"position": place, "base": 4.0, "lower": 2.0, "upper": 3.0} for place in range(120, 140)]
     last = {"windows": 5, "base": 4.5, "exact": 2.5, "lower": 2.25, "upper": 2.75}

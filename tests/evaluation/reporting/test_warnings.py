@@ -24,10 +24,22 @@ def test_problems_come_first_and_the_same_sentence_once():
         (CAREFUL, "w"),
         (CAREFUL, "heavy"),
     ]
-    assert made[-1].where == "Bounds: one, two"
+    assert made[-1].where == "Bounds and joint samples: one, two"
 
 
 def test_few_effective_samples_are_doubted_where_the_job_said_nothing():
     (made,) = warnings_of(StudyResults([bounds("old", 2.0, [])]))
     assert made.text.startswith("100 samples of a context are worth as few as 2.0")
+    assert "About 520 of each would do: pipeline/mine_negatives.py --negatives 520" in made.text
     assert warnings_of(StudyResults([bounds("fine", 40.0, [])])) == []
+
+
+def test_samples_too_few_for_bounds_and_for_joint_samples_are_said_once():
+    few = bounds("bit", 2.0, ["too few"])
+    few.content["energy"] = {"digest": "e" * 64}
+    settings = {"samples": 100, "energy": "e" * 64}
+    chosen = Result("samples", "news", "news", {"effective_samples": {"median": 3.0}, "settings": settings})
+    (made,) = warnings_of(StudyResults([few, chosen]))
+    assert (made.where, made.text) == ("Bounds and joint samples: bit, news", "too few")
+    (alone,) = warnings_of(StudyResults([chosen]))
+    assert "more --samples" in alone.text
