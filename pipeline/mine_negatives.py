@@ -10,7 +10,6 @@ further option is Beam's: --runner DataflowRunner uses a fleet. Without Beam, --
 machine, and --part 3/64, in as many processes as one likes, any cluster.
 """
 
-import shutil
 import sys
 import time
 import uuid
@@ -26,6 +25,7 @@ from pipeline.mining.settings import MiningSettings, context_lengths_of
 from pipeline.runtime import files
 from pipeline.runtime.errors import ResumableError, UserError, exit_with
 from pipeline.runtime.parts import run_parts, visible_gpus
+from pipeline.runtime.private import leave_meeting
 from pipeline.runtime.progress import noted, showing
 from pipeline.runtime.settings import read_known_settings
 from pipeline.runtime.summary import print_summary
@@ -137,7 +137,7 @@ def is_finished(store: "StoreJob", windows: "WindowsFacts", overwrite: bool) -> 
 
 def mine(job: "MiningJob", transform: "MakeWindows | None", beam: Sequence[str]) -> None:
     """Makes stores that are not there yet, or a part of them; bad input leaves their folders as they were."""
-    from pipeline.mining.pool import close_all, meeting_place
+    from pipeline.mining.pool import MEETING, close_all
 
     started = time.monotonic()
     try:
@@ -148,7 +148,7 @@ def mine(job: "MiningJob", transform: "MakeWindows | None", beam: Sequence[str])
             counters = run_graph(job, transform, beam) if beam else mine_here(job)
     finally:
         close_all()
-        shutil.rmtree(meeting_place(job), ignore_errors=True)
+        leave_meeting(MEETING, job.run)
     if counters.get("shards"):
         seconds = time.monotonic() - started
         print(

@@ -18,9 +18,10 @@ from pipeline.engines.sampling import NUCLEUS, Sampling
 from pipeline.mining.job import MiningJob, StoreJob
 from pipeline.mining.rows import Sampler
 from pipeline.runtime.digests import digest_of
-from pipeline.runtime.private import private_folder, private_key
+from pipeline.runtime.private import meeting_folder, private_key
 from pipeline.stores.reader import Store
 
+MEETING = "mining"  # where the workers of a machine find out which process holds a generator, and the key to it
 _here: dict[str, Generator] = {}  # of this process, loaded by whichever worker thread came first
 _loading = threading.Lock()
 
@@ -52,7 +53,7 @@ class GeneratorPool:
         from apache_beam.utils import multi_process_shared
         from apache_beam.utils.multi_process_shared import MultiProcessShared
 
-        folder = meeting_place(self.job)
+        folder = meeting_folder(MEETING, self.job.run)
         # The server unpickles whatever it gets from a process that knows the key. Beam's own is the same everywhere and
         # known to all; this one is of this run, and can be read by this user alone.
         multi_process_shared.AUTH_KEY = private_key(folder)
@@ -107,11 +108,6 @@ def opened(store: StoreJob, window: int, options: EngineOptions) -> Generator:
     generator = open_generator(store.generator, store.sampling, store.engine, window_length=window, options=options)
     on_cpu = store.engine == VLLM and not torch.cuda.is_available()
     return generator.scored_by_torch() if on_cpu else generator
-
-
-def meeting_place(job: MiningJob) -> str:
-    """Where the workers of a machine find out which process holds a generator, and the key to it."""
-    return private_folder(f"mining-{job.run}")
 
 
 def close_all() -> None:

@@ -1,8 +1,11 @@
 """Errors that are the user's to mend, and how a command ends with them."""
 
 import re
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn
 
 MOST_CHARACTERS = 1000
 
@@ -73,8 +76,14 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
+class Terminated(BaseException):
+    """Asked to end, by SIGTERM: a scheduler's way, and `kill`'s. As with Ctrl-C, what is at work is closed first."""
+
+
 def exit_with(main: Callable[[], int | None]) -> None:
     """Runs a command's main and turns its outcome into an exit code: 2 and one line for a UserError."""
+    with suppress(ValueError):  # in a thread, signals are somebody else's
+        signal.signal(signal.SIGTERM, _terminated)
     try:
         sys.exit(main() or 0)
     except (UserError, OSError) as error:
@@ -83,3 +92,11 @@ def exit_with(main: Callable[[], int | None]) -> None:
     except KeyboardInterrupt:
         print("interrupted: run the same command again to continue", file=sys.stderr)
         sys.exit(130)
+    except Terminated:
+        print("ended by SIGTERM: run the same command again to continue", file=sys.stderr)
+        sys.exit(143)
+
+
+def _terminated(*_: Any) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # who asks twice does not wait
+    raise Terminated

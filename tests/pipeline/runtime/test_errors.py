@@ -1,5 +1,8 @@
 """Errors of users: what a worker in another process found wrong comes out as itself."""
 
+import subprocess
+import sys
+
 import apache_beam as beam
 import numpy as np
 import pytest
@@ -46,3 +49,24 @@ def test_the_text_of_a_traceback_says_which_error_it_was(text, kind, line):
     found = user_error_in(RuntimeError(text))
     assert type(found) is (kind or type(None))
     assert found is None or str(found).startswith(line)
+
+
+def test_who_is_asked_to_end_closes_what_is_at_work(tmp_path):
+    script = (
+        "import sys, time\n"
+        "from pipeline.runtime.errors import exit_with\n"
+        "def main():\n"
+        "    try:\n"
+        "        print('at work', flush=True)\n"
+        "        time.sleep(60)\n"
+        "    finally:\n"
+        "        print('closed', flush=True)\n"
+        "exit_with(main)\n"
+    )
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", script], **options) as process:
+        assert process.stdout.readline() == "at work\n"
+        process.terminate()
+        output, errors = process.communicate()
+    assert (process.returncode, output) == (143, "closed\n")
+    assert errors == "ended by SIGTERM: run the same command again to continue\n"
