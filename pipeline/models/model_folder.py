@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
+from pipeline.models.file_digests import check_file, file_digest, known_digests
 from pipeline.models.precision import BF16, FP16, FP32, hardware_of, loading_dtype
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, first_line
@@ -55,8 +56,7 @@ class ModelFolder:
         digest = hashlib.sha256()
         for path in self._weight_files():
             digest.update(os.path.basename(path).encode())
-            with open(path, "rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+            digest.update(bytes.fromhex(file_digest(path)))
         return digest.hexdigest()
 
     @cached_property
@@ -81,8 +81,9 @@ class ModelFolder:
         return max(sizes, key=lambda kind: sizes[kind], default=FP32)
 
     def check_weights(self) -> None:
-        """Refuses weights that are not numbers: everything made from them would be noise."""
+        """Refuses weights that are not those of the training, or not numbers: what is made of them would be noise."""
         for path in self._weight_files():
+            check_file(path)
             for tensor_name, tensor in _tensors(path):
                 if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
                     raise UserError(f"{path}: {tensor_name} has values that are not finite numbers: train it again")
@@ -122,6 +123,9 @@ def open_model_folder(name: str, kind: str = "model") -> ModelFolder:
             "its training has not ended" if os.path.isdir(os.path.join(folder, "checkpoints")) else "check the path"
         )
         raise UserError(f"{name}: not a model's folder, there is no config.json: {way_out}")
+    for other in known_digests(folder):
+        if not other.endswith(WEIGHTS):  # these are large, and checked when they are read
+            check_file(os.path.join(folder, other))
     try:
         # A config.json may name a class in a file beside it (auto_map). That is a program of whoever made the folder:
         # without this word transformers would ask at the terminal whether to run it.

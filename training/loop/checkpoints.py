@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+from pipeline.models.file_digests import write_digests
 from pipeline.runtime import files
 from pipeline.runtime.errors import ResumableError, UserError
 from training.loop import mirror
@@ -125,6 +126,7 @@ def save_best(output: str, step: int, write: Callable[[str], None]) -> None:
     temporary = f"{folder}.tmp"
     files.remove(temporary)
     write(temporary)
+    write_digests(temporary)
     files.remove(folder)
     os.replace(temporary, folder)
 
