@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import schemas
@@ -20,6 +21,7 @@ from pipeline.stores.manifest import Manifest, read_manifest
 from pipeline.stores.shards import Shard, footer_of
 
 MANY = 10**8  # rows
+TOKEN_COLUMNS = {"tokens", "negatives"}
 
 
 class Store:
@@ -42,6 +44,7 @@ class Store:
         if self.manifest.rows > MANY and files.is_local(path):
             self._check_sizes()
         self.schema: pa.Schema = schemas.SCHEMAS[self.manifest.kind]
+        self._vocabulary = int(self.manifest.tokenizer["vocabulary_size"])
         self._ends = list(accumulate(shard.rows for shard in self.manifest.shards))
         self._open: OrderedDict[int, _OpenShard] = OrderedDict()
         self._groups: OrderedDict[tuple[int, int, tuple[str, ...]], pa.Table] = OrderedDict()
@@ -87,7 +90,9 @@ class Store:
         with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
             ahead: deque[Future[pa.Table]] = deque()
             for shard in wanted:
-                opening = [pool.submit(_OpenShard, self.path, shard, self.schema) for pool in (one, other)]
+                opening = [
+                    pool.submit(_OpenShard, self.path, shard, self.schema, self._vocabulary) for pool in (one, other)
+                ]
                 readers = list(zip((one, other), (future.result() for future in opening), strict=True))
                 for group in range(readers[0][1].groups):
                     pool, reader = readers[group % 2]
@@ -156,7 +161,7 @@ class Store:
 
     def _shard(self, number: int) -> "_OpenShard":
         def open_shard() -> _OpenShard:
-            return _OpenShard(self.path, self.manifest.shards[number], self.schema)
+            return _OpenShard(self.path, self.manifest.shards[number], self.schema, self._vocabulary)
 
         return _kept(self._open, number, open_shard, self.OPEN_SHARDS, self._lock)
 
@@ -170,8 +175,8 @@ class Store:
 class _OpenShard:
     """One shard's Parquet file, its size checked against the manifest, its pages against their checksums."""
 
-    def __init__(self, store: str, shard: Shard, schema: pa.Schema):
-        self.url = files.join(store, shard.file)
+    def __init__(self, store: str, shard: Shard, schema: pa.Schema, vocabulary: int):
+        self.url, self.vocabulary = files.join(store, shard.file), vocabulary
         self.mend = mending(store)
         try:
             source = files.open_random(self.url)
@@ -192,9 +197,24 @@ class _OpenShard:
     def read(self, group: int, names: tuple[str, ...]) -> pa.Table:
         try:
             with self.lock:  # a handle of Parquet's reads one thing at a time
-                return self.file.read_row_group(group, columns=list(names)).select(list(names))
+                table = self.file.read_row_group(group, columns=list(names)).select(list(names))
         except (OSError, pa.ArrowException) as error:
             raise UserError(f"{self.url}: row group {group} cannot be read ({error}): {self.mend}") from None
+        for name in TOKEN_COLUMNS.intersection(names):
+            self.check_ids(table[name], name)
+        return table
+
+    def check_ids(self, column: pa.ChunkedArray, name: str) -> None:
+        """Every token is one of the tokenizer's: no network would know another."""
+        for chunk in column.chunks:
+            while pa.types.is_list(chunk.type):
+                chunk = chunk.flatten()
+            ends = pc.min_max(chunk).as_py()
+            if len(chunk) and not 0 <= ends["min"] <= ends["max"] < self.vocabulary:
+                raise UserError(
+                    f"{self.url}: {name} has the id {ends['max'] if ends['min'] >= 0 else ends['min']}, and the "
+                    f"tokenizer {self.vocabulary} pieces: {self.mend}"
+                )
 
 
 def mending(store: str) -> str:

@@ -34,9 +34,9 @@ def window_table(rows: int, seed: int, length: int = 16) -> pa.Table:
     return pa.Table.from_pydict(columns, schema=schemas.WINDOWS)
 
 
-def make_store(folder, tables, kind="windows"):
+def make_store(folder, tables, kind="windows", vocabulary=50_000):
     written = [write_shard(str(folder), number, table, "s") for number, table in enumerate(tables)]
-    tokenizer = {"digest": "0" * 64, "encoding": "1" * 64, "vocabulary_size": 9, "eos_token_id": 8}
+    tokenizer = {"digest": "0" * 64, "encoding": "1" * 64, "vocabulary_size": vocabulary, "eos_token_id": 8}
     write_manifest(
         str(folder),
         Manifest(kind, written, {}, tokenizer, None, 0, ["pipeline/make_windows.py"], "/", {}),
@@ -94,6 +94,21 @@ def test_a_row_is_read_without_what_comes_before_it_and_damage_is_named(path, ta
     assert store[500 + 1299]["tokens"].tolist() == tables[2]["tokens"][1299].as_py()
     with pytest.raises(UserError, match=r"00002-\w+.parquet: row group 0 cannot be read .*verify_store.py .* --repair"):
         store.take([500])
+
+
+@pytest.mark.parametrize("id", [-1, 50_000])
+def test_an_id_that_the_tokenizer_does_not_have_is_named(tmp_path, tables, id):
+    bad = tables[0].to_pylist()
+    bad[499]["tokens"][3] = id
+    path = make_store(tmp_path / "bad", [pa.Table.from_pylist(bad, schema=schemas.WINDOWS)])
+    assert len(Store(path).take([0, 399], ["tokens"])) == 2  # other row groups
+    with pytest.raises(UserError, match=rf"00000-\w+.parquet: tokens has the id {id}, and the tokenizer 50000 pieces"):
+        Store(path).take([499], ["tokens"])
+    with pytest.raises(UserError, match="tokens has the id"):
+        list(Store(path).batches())
+    negatives = pa.table({"negatives": [[[1, 2], [3, id]], []]})
+    with pytest.raises(UserError, match="negatives has the id"):
+        Store(path)._shard(0).check_ids(negatives["negatives"], "negatives")
 
 
 def test_a_shard_of_another_size_is_not_read(path):
