@@ -17,10 +17,11 @@ import secrets
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from evaluation.human.site.links import Link, digest, make_links, new_token, write_links
+from evaluation.human.site.links import digest, make_links, new_token, write_links
 from evaluation.human.study.completions import context_lengths, read_completions, read_gold
 from evaluation.human.study.design import ITEM, Comparison, Sizes, make_comparisons
 from evaluation.human.study.file import StudyFile, create
@@ -89,8 +90,7 @@ def prepare(settings: PrepareSettings) -> Preparation:
     base = read_completions("--qualification", settings.qualification) if settings.qualification else first
     comparisons = make_comparisons(first, second, gold, base, sizes, settings.decoys == "shuffled", settings.seed)
     organiser = new_token()
-    links = write(settings, comparisons, facts_of(settings, first.label, second.label, organiser))
-    write_links(f"{settings.output}.links.csv", links)
+    write(settings, comparisons, facts_of(settings, first.label, second.label, organiser))
     return Preparation(StudyFile(settings.output), comparisons, f"{settings.url.rstrip('/')}/o/{organiser}")
 
 
@@ -111,22 +111,32 @@ def facts_of(settings: PrepareSettings, label_a: str, label_b: str, organiser: s
     }
 
 
-def write(settings: PrepareSettings, comparisons: list[Comparison], facts: dict[str, Any]) -> list[Link]:
-    """The whole study under another name first: what is killed half-way leaves no half of a study."""
-    temporary = f"{settings.output}.tmp"
-    for name in (temporary, f"{temporary}-wal", f"{temporary}-shm"):
+def write(settings: PrepareSettings, comparisons: list[Comparison], facts: dict[str, Any]) -> None:
+    """The study, which comes last, and its links: what fails or is killed half-way leaves no half of a study."""
+    temporary, file_of_links = f"{settings.output}.tmp", f"{settings.output}.links.csv"
+    unfinished = (temporary, f"{temporary}-wal", f"{temporary}-shm")
+    for name in unfinished:
         files.remove(name)
-    study = create(temporary, facts)
+    try:
+        with closing(create(temporary, facts)) as study:
+            fill(study, comparisons, settings.votes)
+            links = make_links(study, settings.raters, settings.days, settings.url, time.time())
+        write_links(file_of_links, links)
+        os.replace(temporary, settings.output)
+    except BaseException:
+        for name in (*unfinished, file_of_links):
+            with suppress(OSError):
+                files.remove(name)
+        raise
+
+
+def fill(study: StudyFile, comparisons: list[Comparison], votes: int) -> None:
     with study.writing() as connection:
         connection.executemany(
             "INSERT INTO comparison (kind, window_id, context, left_text, right_text, left_source, right_source, free) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [(*astuple(one), settings.votes if one.kind == ITEM else 0) for one in comparisons],
+            [(*astuple(one), votes if one.kind == ITEM else 0) for one in comparisons],
         )
-    links = make_links(study, settings.raters, settings.days, settings.url, time.time())
-    study.close()
-    os.replace(temporary, settings.output)
-    return links
 
 
 def describe(made: Preparation, settings: PrepareSettings) -> None:

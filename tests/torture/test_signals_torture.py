@@ -34,7 +34,7 @@ COMMANDS = {
     "--samples_curve --language_model {world}/lm1 --output out",
     "joint samples": "evaluation/sample_joint.py --energy {world}/energy --generator {world}/lm0 "
     "--windows {world}/windows --context_length 2 --samples 50 --engine torch --output out",
-    "detection": "evaluation/detect.py --energy {world}/energy --real {world}/text.txt --output out",
+    "detection": "evaluation/detect.py --energy {world}/energy --real {world}/text.txt --output out/texts.parquet",
     "report": "evaluation/report.py --input {world} --output out/report.html",
 }
 

@@ -1,7 +1,6 @@
 """The site: a rater's way from the personal link to the last page, and the organiser's overview. No JavaScript."""
 
 import re
-import sqlite3
 import sys
 import time
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from evaluation.human.site.guards import HEADERS, Headers, Pace, SmallBodies
 from evaluation.human.site.links import Rater, day, digest, find_rater, form_token, new_session, same, token_of
 from evaluation.human.site.notices import Notice, notice
 from evaluation.human.site.overview import overview
-from evaluation.human.study.file import StudyFile
+from evaluation.human.study.file import StudyFile, UnwritableStudy
 from evaluation.reporting.blocks import visible
 
 SESSION, ORGANISER = "session", "organiser"
@@ -51,7 +50,7 @@ def create_app(study: StudyFile, pace: Pace) -> FastAPI:
     ):
         app.add_api_route(path, endpoint, methods=[method], response_class=HTMLResponse, response_model=None)
     app.mount("/static", StaticFiles(packages=[("evaluation.human.site", "static")]))
-    for kind in (Notice, HTTPException, sqlite3.OperationalError, Exception):
+    for kind in (Notice, HTTPException, UnwritableStudy, Exception):
         app.add_exception_handler(kind, site.show_notice)
     app.add_middleware(SmallBodies)
     app.add_middleware(Headers)
@@ -182,8 +181,8 @@ class Site:
 
     def show_notice(self, request: Request, error: Exception) -> Response:
         """Anything that was raised, as a page that says what to do."""
-        if isinstance(error, sqlite3.OperationalError):  # full, read-only or broken: nothing of the request was kept
-            print(f"{self.study.path}: {error}: votes are refused until it can be written", file=sys.stderr, flush=True)
+        if isinstance(error, UnwritableStudy):
+            print(f"{error}; until then votes are refused", file=sys.stderr, flush=True)
             error = notice("not kept")
         what = error if isinstance(error, Notice) else notice(getattr(error, "status_code", 500))
         answer = self.page("notice.html.j2", what.status, notice=what)

@@ -5,10 +5,10 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
-from pipeline.runtime.errors import UserError
+from pipeline.runtime.errors import ResumableError, UserError
 
 APPLICATION_ID = 0x5245424D  # "REBM", in the header of the file
 BUSY_SECONDS = 20.0
@@ -62,6 +62,19 @@ CREATE INDEX seen ON slot (rater, kind, comparison);
 """
 
 
+class UnwritableStudy(ResumableError):
+    """The disk is full or cannot be written: nothing of what was to be kept is, and nothing else is lost."""
+
+
+@contextmanager
+def named(path: str) -> Iterator[None]:
+    """What SQLite finds wrong with the disk, as an error of ours."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise UnwritableStudy(f"{path}: {error}") from None
+
+
 class StudyFile:
     """An open study. Threads read side by side; writers wait for each other, and a commit is on the disk."""
 
@@ -100,7 +113,7 @@ class StudyFile:
         spares the wait for the disk: it survives the death of this process, and never leaves half a transaction.
         """
         connection = self.reader
-        with self._writer:  # SQLite's own waiting is by polling, which is slow under load
+        with self._writer, named(self.path):  # SQLite's own waiting is by polling, which is slow under load
             connection.execute(f"PRAGMA synchronous = {'FULL' if votes else 'NORMAL'}")
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -122,12 +135,11 @@ def connect(path: str) -> sqlite3.Connection:
 def create(path: str, settings: dict[str, Any]) -> StudyFile:
     """An empty study."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    connection = connect(path)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
-    connection.executemany(
-        "INSERT INTO setting VALUES (?, ?)", [(name, json.dumps(value)) for name, value in settings.items()]
-    )
-    connection.close()
+    with named(path), closing(connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
+        connection.executemany(
+            "INSERT INTO setting VALUES (?, ?)", [(name, json.dumps(value)) for name, value in settings.items()]
+        )
     return StudyFile(path)
