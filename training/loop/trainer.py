@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pickle import UnpicklingError
@@ -285,8 +286,9 @@ class Trainer:
         mark = Mark(self.step, ranks.ranks(), self.plan.stage, self.best_step, self.best_value)
         try:
             self.engine.save_checkpoint(folder, tag=name, save_latest=False, exclude_frozen_parameters=True)
-        except (OSError, RuntimeError) as error:  # torch says so when the disk is full
-            raise ResumableError(f"{os.path.join(folder, name)}: it cannot be written ({first_line(error)})") from None
+        except (OSError, RuntimeError) as error:  # torch does not say that the disk is full
+            free = f"{shutil.disk_usage(folder).free / 1e6:,.1f} MB are free there; {first_line(error)}"
+            raise ResumableError(f"{os.path.join(folder, name)}: it cannot be written ({free})") from None
         self.log.flush()  # what comes before a checkpoint is not made again
         ranks.wait()
         ranks.disks_do(lambda: checkpoints.upload_parts(self.plan.output, self.step))
