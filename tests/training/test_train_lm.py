@@ -1,6 +1,7 @@
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +146,19 @@ def test_a_half_written_checkpoint_does_not_count(stores, tmp_path):
     failed = train(stores, output, "--save_every 2 --resume must")
     assert failed.returncode == 2
     assert f"--resume must: there is no checkpoint in {output}" in failed.stderr
+
+
+def test_a_full_disk_is_named_and_the_run_continues_where_there_is_room_again(stores, undisturbed, disk_of):
+    disk = disk_of(700)  # a checkpoint has half of that, and the one before it goes when the next is whole
+    ended = train(stores, disk / "model", "--save_every 5", stage=0)
+    assert ended.returncode == 2
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert "checkpoints/step-" in line
+    assert "MB are free there" in line
+    subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+    ended = train(stores, disk / "model", "--save_every 5", stage=0)
+    assert ended.returncode == 0, ended.stderr
+    assert losses(disk / "model") == pytest.approx(losses(undisturbed), abs=1e-5)
 
 
 def test_a_ralm_learns_the_sum_of_both_models_log_probabilities(stores, undisturbed, tmp_path):
