@@ -7,7 +7,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 PATIENCE = 15.0  # seconds in which a request has to be there whole; looked after at this interval
-MOST_WAITING = 64  # connections of one address that have not asked for anything yet, or not again
+MOST = 500  # connections of one address, half of what the site takes: a hundred raters can be behind one
 
 
 def configuration(app: FastAPI, proxy: str | None = None, port: int = 8000) -> Config:
@@ -38,9 +38,11 @@ class WatchedConnection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self._watch = self.loop.call_later(PATIENCE, self._look)
         address = self.client[0] if self.client else ""
         if address and address != self.config.forwarded_allow_ips:  # of a proxy, all visitors have its address
-            waiting = [one for one in self.connections if one.client and one.client[0] == address and one.waits()]
-            if len(waiting) > MOST_WAITING:
-                min(waiting, key=lambda one: (one.cycle is not None, one._watch.when())).transport.abort()
+            own = [one for one in self.connections if one.client and one.client[0] == address]
+            if len(own) > MOST:
+                silent = [one for one in own if one.cycle is None]
+                among = silent or [one for one in own if one.waits()] or own
+                min(among, key=lambda one: one._watch.when()).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._watch.cancel()

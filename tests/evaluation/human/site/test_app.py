@@ -274,3 +274,14 @@ def test_connections_that_send_nothing_keep_nobody_out(prepared, monkeypatch):
         one.settimeout(30)
         with suppress(ConnectionResetError):  # the last one of them is given up too, after its time
             assert one.recv(1) == b""
+
+
+def test_a_hundred_raters_behind_one_address_keep_their_connections(prepared):
+    study = prepared()
+    with served_here(study.path, of_strangers=1000) as address, ExitStack() as open_now:
+        port = int(address.rsplit(":", 1)[1])
+        for _ in range(150):  # opened all at once, and used a moment later
+            open_now.enter_context(socket.create_connection(("127.0.0.1", port)))
+        browsers = [open_now.enter_context(httpx.Client(base_url=address)) for _ in range(200)]
+        assert {browser.get("/").status_code for browser in browsers} == {401}
+        assert {browser.get("/").status_code for browser in browsers} == {401}  # none was closed in between
