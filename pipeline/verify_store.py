@@ -30,11 +30,14 @@ from pipeline.stores.shards import SHARDS, TOKENIZER_FOLDER, Shard, digest_of_ro
 from pipeline.text.tokenizer import load_tokenizer
 
 STRAY = "not in the manifest"
-STAGES = ("pipeline/make_windows.py", "pipeline/mine_negatives.py", "pipeline/import_texts.py", "evaluation/score.py")
+STAGES = (
+    *("pipeline/make_windows.py", "pipeline/mine_negatives.py", "pipeline/import_texts.py"),
+    *("pipeline/import_pairs.py", "evaluation/score.py"),
+)
 # Settings that are texts and no places: names, formats, choices. Every other text is taken for one.
 NO_PLACES = {
     *("corpus", "split", "format", "text_field", "encoding", "documents", "sampling", "context_lengths", "positives"),
-    *("engine", "accelerator", "precision", "architecture", "surplus", "part"),
+    *("engine", "accelerator", "precision", "architecture", "surplus", "part", "prompt", "better", "others"),
 }
 
 

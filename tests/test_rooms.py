@@ -13,7 +13,7 @@ ORDER = [
     ["pipeline.runtime"],
     ["pipeline.stores"],
     ["pipeline.text"],
-    ["pipeline.windows", "pipeline.models"],
+    ["pipeline.windows", "pipeline.models", "pipeline.pairs"],
     ["pipeline.engines"],
     ["pipeline.mining"],
     ["pipeline"],

@@ -33,6 +33,10 @@ class Contexts:
 def open_stores(negatives: str, energies: str) -> tuple[Store, Store]:
     """Samples and their energies; refuses what bounds cannot be computed from, and names the command that helps."""
     samples = Store(negatives, kind="negatives")
+    if samples.manifest.generator is None:
+        raise UserError(
+            f"{negatives}: no language model drew these texts, they were imported: there are no bounds of it"
+        )
     rule = (samples.manifest.sampling or {}).get("rule")
     if rule != TEMPERATURE:
         raise UserError(
@@ -79,7 +83,7 @@ def _contexts(rows: pa.Table, window: int, count: int, path: str) -> Contexts:
     first = order[:: 1 + count]
     log_p = rows["log_p"].take(first)
     if log_p.null_count:
-        raise UserError(f"{path}: texts whose log-probability nobody knows have no perplexity")
+        raise UserError(f"{path}: texts whose log-probability nobody knows (imported ones) have no perplexity")
     return Contexts(
         window_ids=rows["window_id"].take(first).to_pylist(),
         context_lengths=lengths[first],

@@ -1,0 +1,1 @@
+"""Negatives as pairs of texts: into other libraries' data sets, and out of them."""
