@@ -113,16 +113,22 @@ S = TypeVar("S", bound=Settings)
 
 def read_settings(cls: type[S], arguments: Sequence[str], about: str | None) -> S:
     """The settings that a command line gives; what it does not know is refused."""
-    settings, rest = read_known_settings(cls, arguments, about)
+    settings, rest = read_known_settings(cls, arguments, about, others=False)
     if rest:
         raise UserError(f"unrecognized arguments: {' '.join(rest)[:200]}: see --help")
     return settings
 
 
-def read_known_settings(cls: type[S], arguments: Sequence[str], about: str | None) -> tuple[S, list[str]]:
-    """The settings that a command line gives, and the words that are no flags of theirs. `about` is the help's text."""
+def read_known_settings(
+    cls: type[S], arguments: Sequence[str], about: str | None, others: bool = True
+) -> tuple[S, list[str]]:
+    """The settings that a command line gives, and the words that are no flags of theirs, which there may be: `others`.
+
+    `about` is the help's text.
+    """
     from_file = any(word.partition("=")[0] == "--settings" for word in arguments)
     parser = parser_of(cls, about, required=not from_file)
+    parser.refuse_foreign(arguments, misspelt=not others)
     given, rest = parser.parse_known_args(list(arguments))
     values = {name: value for name, value in vars(given).items() if value is not None and name != "settings"}
     hints = get_type_hints(cls)

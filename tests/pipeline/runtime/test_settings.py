@@ -86,7 +86,7 @@ def test_defaults_are_left_out_of_the_words_and_the_rest_is_handed_on():
         (["--name", "x", "--share", "nan"], "--share nan: between 0 and 1"),
         (["--name", "x", "--kind", "c"], "invalid choice: 'c'"),
         (["--name", "x", "--kind", "b"], "--kind b: needs --loud"),
-        (["--name", "x", "--siz", "3"], "unrecognized arguments: --siz"),
+        (["--name", "x", "--siz", "3"], "--siz: there is none, perhaps --size"),
     ],
 )
 def test_what_cannot_work_is_refused_in_the_words_of_the_flags(words, message):
@@ -149,3 +149,36 @@ def test_the_help_lists_every_flag_in_its_group():
     assert text.index("About it.") < text.index("one:") < text.index("--many") < text.index("100% of them")
     assert "--inner" not in text
     assert all(f"--{name}" in text for name in ("name", "size", "share", "kind", "loud", "numbers", "settings"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Settings):
+    """Some of a training's flags."""
+
+    train: str = setting(help="a store")
+    max_lr: float = setting(1.0, help="a rate")
+    precision: str = setting("fp32", help="of numbers")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--learning_rate 3", "--learning_rate: here it is --max_lr: see --help"),
+        ("--learning-rate=3", "--learning-rate: here it is --max_lr: see --help"),
+        ("--max-lr 3", "--max-lr: here it is --max_lr: see --help"),
+        ("--bf16", "--bf16: here it is --precision bf16: see --help"),
+        ("--trian x", "--trian: there is none, perhaps --train: see --help"),
+        ("--report_to wandb", "the following arguments are required: --train: see --help"),
+    ],
+)
+def test_flags_that_fingers_know_from_elsewhere_are_answered_with_their_name_here(words, said):
+    with pytest.raises(UserError) as error:
+        read_settings(Training, words.split(), "about")
+    assert str(error.value) == said
+
+
+def test_words_for_a_runner_are_not_taken_for_mistakes():
+    _, rest = read_known_settings(Training, ["--train", "x", "--trian", "y", "--runner", "DirectRunner"], "about")
+    assert rest == ["--trian", "y", "--runner", "DirectRunner"]
+    with pytest.raises(UserError, match="--learning_rate: here it is --max_lr"):
+        read_known_settings(Training, ["--learning_rate", "3"], "about")
