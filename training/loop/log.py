@@ -1,18 +1,21 @@
-"""The numbers of a run, step by step, as TensorBoard events and CSV files, through DeepSpeed's monitor."""
+"""The numbers of a run, step by step, as TensorBoard events and CSV files (DeepSpeed's monitor), and in a tracker."""
 
 import csv
 import os
 import time
+from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 from training.loop import ranks
+from training.loop.trackers import Tracker
 
 
 class RunLog:
     """Writes `logs/tensorboard` and `logs/csv/NAME.csv`; a continued run goes on at its checkpoint's step."""
 
-    def __init__(self, folder: str, step: int):
-        self.monitor = None
+    def __init__(self, folder: str, step: int, tracker: Callable[[], Tracker] | None = None):
+        self.monitor = self.tracker = None
         self.waiting: list[tuple[str, float, int]] = []
         self.flushed = time.monotonic()
         if not ranks.is_first():
@@ -20,6 +23,7 @@ class RunLog:
         from deepspeed.monitor.config import DeepSpeedMonitorConfig
         from deepspeed.monitor.monitor import MonitorMaster
 
+        self.tracker = tracker() if tracker else None
         there = forget_after(Path(folder, "csv"), step)
         place = {"enabled": True, "output_path": folder}
         self.monitor = MonitorMaster(
@@ -39,7 +43,16 @@ class RunLog:
     def flush(self) -> None:
         if self.monitor is not None and self.waiting:
             self.monitor.write_events(self.waiting)
+        if self.tracker is not None:
+            for step, values in groupby(self.waiting, key=lambda event: event[2]):
+                self.tracker.write({name: value for name, value, _ in values}, step)
         self.waiting, self.flushed = [], time.monotonic()
+
+    def close(self) -> None:
+        self.flush()
+        if self.tracker is not None:
+            self.tracker.close()
+            self.tracker = None
 
 
 def forget_after(folder: Path, step: int) -> list[str]:

@@ -37,6 +37,7 @@ class TrainingPlan:
     valid_rows: int
     deepspeed: dict[str, Any]
     patience: int | None = None
+    tracker: str | None = None
 
     @property
     def folder(self) -> str:

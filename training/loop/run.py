@@ -19,6 +19,7 @@ from pipeline.stores.writer import OutputFolder
 from training.loop import checkpoints, ranks
 from training.loop.plan import TrainingPlan, read_deepspeed_config, stage_of
 from training.loop.recipe import Recipe, RecipeSettings
+from training.loop.trackers import TRACKERS, check_installed
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -59,6 +60,12 @@ class MachineSettings(Settings):
     patience: int | None = setting(
         None, help="stop after N validations without a better one (default: never)", metavar="N", group=HOW, least=1
     )
+    tracker: str | None = setting(
+        None,
+        help="of experiments, beside TensorBoard and CSV; its own environment variables say where",
+        choices=TRACKERS,
+        group=HOW,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +83,8 @@ class RunSettings(RecipeSettings, MachineSettings):
 
     def check(self) -> None:
         super().check()
+        if self.tracker is not None:
+            check_installed(self.tracker)
         if not 0 <= self.seed < 2**63:
             raise UserError(f"--seed {self.seed}: between 0 and 2^63 - 1")
 
@@ -108,6 +117,7 @@ def make_plan(settings: RunSettings, recipe: Recipe, rows_at_once: int) -> Train
         valid_rows=settings.valid_windows,
         deepspeed=deepspeed,
         patience=settings.patience,
+        tracker=settings.tracker,
     )
     if plan.precision == BF16 and plan.stage == 0:
         raise UserError("--precision bf16: DeepSpeed's ZeRO stage 0 keeps no fp32 weights beside them: take stage 1")

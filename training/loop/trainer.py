@@ -3,8 +3,9 @@
 import math
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pickle import UnpicklingError
 from typing import Any, Protocol
 
@@ -28,6 +29,7 @@ from training.loop.checkpoints import Mark
 from training.loop.log import RunLog
 from training.loop.numbers_only import numbers_only
 from training.loop.plan import TrainingPlan
+from training.loop.trackers import Tracker, open_tracker
 
 Places = NDArray[np.int64]
 
@@ -123,7 +125,7 @@ class Trainer:
         if self.mark:
             self._load(name)
         self.marks = [self.mark] if self.mark else []  # whole checkpoints, until a later one has proved good
-        self.log = RunLog(os.path.join(plan.folder, mirror.LOGS), self.step)
+        self.log = RunLog(os.path.join(plan.folder, mirror.LOGS), self.step, self._tracker() if plan.tracker else None)
         self.pending: list[tuple[int, Tensor, float]] = []  # (step, loss, gradient norm) not looked at yet
         self.look_every = 1 if self.engine.device == torch.device("cpu") else 10  # looking waits for a GPU
 
@@ -145,8 +147,16 @@ class Trainer:
                 bar.update(1)
                 if ended:
                     break
+        self.log.close()
         ranks.first_does(self._end)
         ranks.disks_do(lambda: mirror.start_empty(plan.output))
+
+    def _tracker(self) -> Callable[[], Tracker]:
+        plan = self.plan
+        facts = asdict(plan.recipe) | {"seed": plan.seed, "precision": plan.precision, "ranks": ranks.ranks()}
+        facts |= getattr(self.task, "provenance", {})
+        run = os.path.basename(plan.output.rstrip("/"))
+        return lambda: open_tracker(str(plan.tracker), os.path.join(plan.folder, mirror.LOGS), run, facts)
 
     def _end(self) -> None:
         checkpoints.keep_only(self.plan.output, self.marks[-1])
