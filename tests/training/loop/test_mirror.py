@@ -92,7 +92,7 @@ def test_another_machine_finds_the_checkpoint_the_best_model_and_the_logs(bucket
     assert {"config.json", "model.safetensors", "tokenizer.json"} < set(files.names_in(bucket))
     checkpoints.start_over(bucket)
     assert not checkpoints.is_finished(bucket)
-    assert files.names_in(bucket) == ["model.safetensors", "tokenizer.json"]
+    assert files.names_in(bucket) == ["digests.json", "model.safetensors", "tokenizer.json"]
 
 
 TRAINED = """
