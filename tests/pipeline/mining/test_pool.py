@@ -9,9 +9,10 @@ import pytest
 
 from pipeline.engines.sampling import Sampling
 from pipeline.mining.job import MiningJob, StoreJob
-from pipeline.mining.pool import GeneratorPool, meeting_place
+from pipeline.mining.pool import MEETING, GeneratorPool
 from pipeline.mining.settings import MiningSettings
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.private import leave_meeting, meeting_folder, private_folder
 from pipeline.stores.manifest import Record
 from pipeline.stores.writer import StoreWriter
 
@@ -41,7 +42,7 @@ def job(windows, generator, tmp_path) -> MiningJob:
 
 
 def test_a_neighbour_who_knows_beams_key_cannot_send_a_pickle_to_an_engine(job, tmp_path):
-    pool, folder = GeneratorPool(job), Path(meeting_place(job))
+    pool, folder = GeneratorPool(job), Path(meeting_folder(MEETING, job.run))
     generator = pool.get(0)
     try:
         assert folder.stat().st_mode & 0o777 == folder.parent.stat().st_mode & 0o777 == 0o700
@@ -55,11 +56,12 @@ def test_a_neighbour_who_knows_beams_key_cannot_send_a_pickle_to_an_engine(job, 
         assert len(generator.sample([[13, 1, 2]], [3], [7], 2)) == 1  # it serves those of its run
     finally:
         pool.release()
+        leave_meeting(MEETING, job.run)
+    assert not folder.exists()
 
 
 def test_a_meeting_place_that_somebody_else_has_made_is_not_used(job, tmp_path):
-    folder = Path(meeting_place(job))
-    folder.rmdir()
+    folder = Path(private_folder(), f"{MEETING}-{job.run}")
     folder.symlink_to(tmp_path)
     try:
         with pytest.raises(UserError, match="somebody else's, or others can write in it"):
