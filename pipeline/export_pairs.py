@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.pairs.card import card
 from pipeline.pairs.formats import CONVERSATIONAL, FORMATS, LABELLED, LABELS, N_TUPLE, PREFERENCE, PairFormat, table_of
@@ -102,7 +103,8 @@ def negatives_of(store: Store, form: str) -> int:
     """How many negatives every row has; columns are as many."""
     if form != N_TUPLE:
         return 1
-    counts = {len(row) for table in store.batches(["negatives"]) for row in table["negatives"].to_pylist()}
+    tables = store.batches(["negatives"])
+    counts = {count for table in tables for count in pc.list_value_length(table["negatives"]).unique().to_pylist()}
     if len(counts) != 1:
         raise UserError(
             f"--format {N_TUPLE}: rows of {store.path} have {min(counts)} to {max(counts)} negatives, and a column can "

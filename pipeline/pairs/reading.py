@@ -1,8 +1,6 @@
 """Rows of pairs that somebody has: which columns hold them, and the texts in them."""
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +55,7 @@ def rows_in(url: str) -> Iterator[tuple[str, dict[str, Any]]]:
             for number, line in enumerate(stream, 1):
                 if line.strip():
                     yield f"{url}: line {number}", json.loads(line)
-    except (OSError, ValueError, RecursionError, pa.ArrowException, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (OSError, ValueError, RecursionError, pa.ArrowException) as error:
         raise UserError(f"{url}: it cannot be read as pairs ({first_line(error)}): .jsonl or .parquet") from None
 
 
