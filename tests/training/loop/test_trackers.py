@@ -1,6 +1,5 @@
 """Trackers of experiments, offline: each where it is installed, and a stand-in that only counts for what is ours."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -104,4 +103,4 @@ def test_each_takes_numbers_offline_and_goes_on_after_a_kill(tmp_path, monkeypat
     else:
         assert (tmp_path / f"logs/{name}.id").is_file()
     if name == "wandb":
-        assert json.dumps([path.name for path in (tmp_path / "logs/wandb").glob("offline-run-*")]) != "[]"
+        assert list((tmp_path / "logs/wandb").glob("offline-run-*"))
