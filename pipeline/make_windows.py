@@ -10,9 +10,8 @@ Beam's: --direct_num_workers 4 uses four processes, --runner DataflowRunner a fl
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
@@ -32,9 +31,6 @@ from pipeline.text.tokenizer import TextEncoder, character_tokenizer, chunks, lo
 from pipeline.windows.job import WindowsJob
 from pipeline.windows.settings import WindowsSettings
 
-if TYPE_CHECKING:
-    from pipeline.windows.graph import MakeWindows
-
 SCRIPT = "pipeline/make_windows.py"
 
 
@@ -52,16 +48,19 @@ def make_windows(settings: WindowsSettings, beam: Sequence[str] = ()) -> Manifes
     """Makes a store of windows, unless it is there; None where a runner writes it later. `beam` are Beam's options."""
     if beam:
         check_beam_options(beam)
-    with making(settings, beam) as transform:
-        if transform is not None:
-            run_graph(settings, transform, beam)
+    with making(settings, beam) as work:
+        if work is not None:
+            if beam:
+                run_graph(*work, beam)
+            else:
+                make_in_this_process(*work)
     there = files.is_file(files.join(settings.output, MANIFEST))
     return read_manifest(settings.output) if there else None
 
 
 @contextmanager
-def making(settings: WindowsSettings, beam: Sequence[str] = ()) -> Iterator["MakeWindows | None"]:
-    """What makes the store that the settings describe: a transform to run, or None if it was made before.
+def making(settings: WindowsSettings, beam: Sequence[str] = ()) -> Iterator[tuple[WindowsJob, list[Source]] | None]:
+    """What there is to be done for the store that the settings describe; None if it was made before.
 
     The store is held for this process until the block ends; if what the block runs finds the input to be bad, the
     folder is left as it was.
@@ -83,7 +82,7 @@ def making(settings: WindowsSettings, beam: Sequence[str] = ()) -> Iterator["Mak
             encoder = encoder or train(settings, sources, writer.work)
             for line in undivided(sources, encoder.cuts_exactly):
                 print(line)
-            yield transform_of(settings, writer, sources, encoder, damaged)
+            yield job_of(settings, writer, encoder, damaged), sources
 
 
 def find_tokenizer(settings: WindowsSettings) -> TextEncoder | None:
@@ -117,18 +116,13 @@ def check_beam_options(arguments: Sequence[str]) -> None:
     beam_options(arguments)
 
 
-def transform_of(
-    settings: WindowsSettings,
-    writer: StoreWriter,
-    sources: list[Source],
-    encoder: TextEncoder,
-    damaged: Manifest | None,
-) -> "MakeWindows":
-    from pipeline.windows.graph import MakeWindows  # seconds to import: not for --help, nor where nothing is to be done
-
+def job_of(
+    settings: WindowsSettings, writer: StoreWriter, encoder: TextEncoder, damaged: Manifest | None
+) -> WindowsJob:
+    """What every worker has to know, the tokenizer saved where it is found."""
     folder = files.join(writer.work, TOKENIZER_FOLDER)
     encoder.save(folder)
-    job = WindowsJob(
+    return WindowsJob(
         settings=settings,
         writer=writer,
         cut_documents=encoder.cuts_exactly,
@@ -136,17 +130,27 @@ def transform_of(
         tokenizer_folder=folder,
         text_digests=sorted(entry["digest"] for entry in damaged.inputs) if damaged else None,
     )
-    return MakeWindows(job, sources)
 
 
-def run_graph(settings: WindowsSettings, transform: "MakeWindows", rest: Sequence[str]) -> None:
+def make_in_this_process(job: WindowsJob, sources: list[Source]) -> None:
+    from pipeline.windows.here import make_here
+
+    with shown(job.settings.output):
+        make_here(job, sources)
+
+
+def run_graph(job: WindowsJob, sources: list[Source], rest: Sequence[str]) -> None:
     """Surveys, tokenises, cuts and writes, wherever Beam's options say."""
     from pipeline.runtime.beam import beam_options, is_local, run
+    from pipeline.windows.graph import MakeWindows
 
     options = beam_options(rest)
-    visible = is_local(options) and files.is_local(settings.output)
-    with showing(lambda: progress(settings.output), unit="", on=visible):
-        run(lambda pipeline: pipeline | transform, options)
+    with shown(job.settings.output, is_local(options)):
+        run(lambda pipeline: pipeline | MakeWindows(job, sources), options)
+
+
+def shown(output: str, on: bool = True) -> AbstractContextManager[None]:
+    return showing(lambda: progress(output), unit="", on=on and files.is_local(output))
 
 
 def progress(output: str) -> tuple[str, int, int | None]:

@@ -37,7 +37,10 @@ from pipeline.windows.settings import WindowsSettings
 if TYPE_CHECKING:
     from pipeline.mining.job import MiningJob, StoreJob
     from pipeline.mining.plan import WindowsFacts
-    from pipeline.windows.graph import MakeWindows
+    from pipeline.text.documents import Source
+    from pipeline.windows.job import WindowsJob
+
+    WindowsWork = tuple[WindowsJob, list[Source]]
 
 SEEN_TEXT = (
     "the generator was trained on documents that it continues here: an energy may learn to see its memory; keep them "
@@ -68,7 +71,7 @@ def mine_negatives(settings: MiningSettings, beam: Sequence[str] = ()) -> "list[
         make_windows.check_beam_options(beam)
         if not settings.alone or settings.devices is not None:
             raise UserError("--part, --finish, --devices: without options of Beam's, which divides the work itself")
-    with opening_windows(settings, beam) as (windows, transform):
+    with opening_windows(settings, beam) as (windows, work):
         lengths = context_lengths_of(settings.context_lengths, windows.window)
         prepare_environment()
         from pipeline.mining.job import MiningJob  # torch comes with it
@@ -85,7 +88,7 @@ def mine_negatives(settings: MiningSettings, beam: Sequence[str] = ()) -> "list[
                 locks.enter_context(store.writer.held(job.run_of(store)) if alone else store.writer.shared())
             missing = [store for store in stores if not is_finished(store, windows, settings.overwrite)]
             if missing:
-                mine(replace(job, stores=tuple(missing)), transform, beam)
+                mine(replace(job, stores=tuple(missing)), work, beam)
     return stores
 
 
@@ -99,8 +102,8 @@ def devices_of(settings: MiningSettings, beam: Sequence[str]) -> int:
 @contextmanager
 def opening_windows(
     settings: MiningSettings, beam: Sequence[str]
-) -> Iterator[tuple["WindowsFacts", "MakeWindows | None"]]:
-    """The windows; and what makes them, if that is part of the same graph."""
+) -> Iterator[tuple["WindowsFacts", "WindowsWork | None"]]:
+    """The windows; and what there is to be done for them, if that is part of the same graph."""
     from pipeline.mining.plan import WindowsFacts
 
     if settings.text is not None and not beam:
@@ -109,14 +112,14 @@ def opening_windows(
         manifest = Store(settings.windows, kind="windows").manifest
         yield facts_of(settings.windows, manifest), None
         return
-    with make_windows.making(replace(settings.text, output=settings.windows), beam) as transform:
-        if transform is None:
+    with make_windows.making(replace(settings.text, output=settings.windows), beam) as work:
+        if work is None:
             manifest = read_manifest(settings.windows)
             facts = facts_of(settings.windows, manifest)
         else:
-            job = transform.job
+            job, _ = work
             facts = WindowsFacts(settings.windows, job.writer.record.settings, job.tokenizer, None)
-        yield facts, transform
+        yield facts, work
 
 
 def facts_of(path: str, manifest: Manifest) -> "WindowsFacts":
@@ -135,7 +138,7 @@ def is_finished(store: "StoreJob", windows: "WindowsFacts", overwrite: bool) -> 
     return store.writer.made_before(overwrite, changed) is not None and windows.digest is not None
 
 
-def mine(job: "MiningJob", transform: "MakeWindows | None", beam: Sequence[str]) -> None:
+def mine(job: "MiningJob", work: "WindowsWork | None", beam: Sequence[str]) -> None:
     """Makes stores that are not there yet, or a part of them; bad input leaves their folders as they were."""
     from pipeline.mining.pool import MEETING, close_all
 
@@ -145,7 +148,7 @@ def mine(job: "MiningJob", transform: "MakeWindows | None", beam: Sequence[str])
             if job.settings.alone:
                 for store in job.stores:
                     folders.enter_context(store.writer.making())
-            counters = run_graph(job, transform, beam) if beam else mine_here(job)
+            counters = run_graph(job, work, beam) if beam else mine_here(job)
     finally:
         close_all()
         leave_meeting(MEETING, job.run)
@@ -214,17 +217,18 @@ def shown(job: "MiningJob", on: bool = True) -> AbstractContextManager[None]:
     return showing(lambda: progress(job), " windows", visible, lambda: details(job, time.monotonic() - started))
 
 
-def run_graph(job: "MiningJob", transform: "MakeWindows | None", rest: Sequence[str]) -> dict[str, int]:
+def run_graph(job: "MiningJob", work: "WindowsWork | None", rest: Sequence[str]) -> dict[str, int]:
     """Makes the windows if they are not there, generates and writes, wherever Beam's options say."""
     import apache_beam as beam
 
     from pipeline.mining.graph import MineNegatives
     from pipeline.runtime.beam import beam_options, is_local, run
+    from pipeline.windows.graph import MakeWindows
 
     options = beam_options(rest)
 
     def build(pipeline: beam.Pipeline) -> object:
-        windows = transform or beam.Create([job.settings.windows])
+        windows = MakeWindows(*work) if work else beam.Create([job.settings.windows])
         return pipeline | "Windows" >> windows | "Negatives" >> MineNegatives(job)
 
     with shown(job, is_local(options)):

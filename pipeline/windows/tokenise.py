@@ -1,7 +1,7 @@
 """The one expensive step from text to windows: text is tokenised, cut, and written as parts.
 
 The windows of a file in stretches cannot be cut before it is known how many tokens come before each stretch: there
-tokens are what is written, and streams.py cuts them.
+tokens are what is written, and cut in a second step.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from pipeline.text.tokenizer import TextEncoder, chunks, load_tokenizer
 from pipeline.windows.cutting import Batch, cut_windows, document_name
 from pipeline.windows.job import WindowsJob
 from pipeline.windows.parts import Part, PartBuffer, save_parts, saved_parts, write_parts
-from pipeline.windows.streams import TokenisedStretch, write_tokens
+from pipeline.windows.streams import PlacedStretch, TokenisedStretch, write_tokens
 from pipeline.windows.surveys import SurveyedGroup
 
 Text = tuple[str, str]  # a document's name, and a chunk of its text
@@ -136,6 +136,22 @@ def tokenise_stretch(
     facts |= {"tokens": counts["tokens"], "repeated": counts["repeated"]}
     save_parts(folder, parts, facts)
     return TokenisedStretch(source.url, source.start, parts, **facts)
+
+
+def cut_stretch(place: PlacedStretch, job: WindowsJob) -> TokenisedGroup:
+    """Cuts the windows that start in a stretch and writes them as parts, unless an earlier run did."""
+    stretch = place.stretch
+    if stretch.first is None:
+        return TokenisedGroup([], 0, stretch.tokens, stretch.repeated)
+    tokens = [[part.url for part in one.parts] for one in (stretch, *place.later)]
+    folder = folder_of([job.rows_depend_on, place.position, place.begun, tokens], job)
+    if (saved := saved_parts(folder)) is not None:
+        return TokenisedGroup(saved[0], saved[1]["windows"], stretch.tokens, stretch.repeated)
+    batches = place.batches(job.window)
+    windows = cut_windows(batches, job.window, job.stride, job.eos, place.position, place.begun)
+    parts, count = write_parts(windows, folder, PartBuffer.of(job))
+    save_parts(folder, parts, {"windows": count})
+    return TokenisedGroup(parts, count, stretch.tokens, stretch.repeated)
 
 
 @lru_cache(maxsize=1)

@@ -24,8 +24,8 @@ from pipeline.stores.reader import Store
 from pipeline.stores.writer import StoreWriter
 from pipeline.text import tokenizer as tokenizer_module
 from pipeline.verify_store import verify
-from pipeline.windows import graph as windows_graph
 from pipeline.windows import parts, surveys, tokenise
+from pipeline.windows import shards as windows_shards
 from pipeline.windows.job import WindowsJob
 from pipeline.windows.settings import WindowsSettings
 from tests.helpers.commands import DATA, command, free_port, run, serving, shard_bytes, words
@@ -383,7 +383,7 @@ def test_a_damaged_part_costs_no_other(windows, texts, monkeypatch, moment):
 def test_neighbouring_shards_are_written_together_and_come_out_the_same(windows, texts, monkeypatch):
     alone = windows(texts / "*", flags="--shards 40")
     for name, value in (("RUN_ROWS", 10**6), ("LEAST_RUNS", 3)):
-        monkeypatch.setattr(windows_graph, name, value)
+        monkeypatch.setattr(windows_shards, name, value)
     together = windows(texts / "*", output="together", flags="--shards 40")
     assert shard_bytes(alone) == shard_bytes(together)
     for number in (0, 7, 8, 39):

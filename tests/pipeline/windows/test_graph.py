@@ -15,7 +15,7 @@ from pipeline.stores.manifest import read_manifest
 from pipeline.stores.writer import StoreWriter
 from pipeline.text.tokenizer import train_tokenizer
 from pipeline.verify_store import verify
-from pipeline.windows import graph, surveys, tokenise
+from pipeline.windows import surveys, tokenise
 from tests.helpers.commands import command, shard_bytes, words
 from tests.helpers.processes import storm, timed
 
@@ -92,7 +92,7 @@ def test_finished_stretches_are_not_done_again(folder, monkeypatch):
     def broken(*arguments):
         raise RuntimeError("power cut")
 
-    for name, module in (("survey_file", surveys), ("write_tokens", tokenise), ("write_parts", graph)):
+    for name, module in (("survey_file", surveys), ("write_tokens", tokenise), ("write_parts", tokenise)):
         count(name, module)
     with monkeypatch.context() as patch:
         patch.setattr(StoreWriter, "claim", broken)
