@@ -7,11 +7,12 @@ import jsonschema
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, first_line
+from pipeline.runtime.json_schema import hold_to
 
 
 def write_json(url: str, content: dict[str, Any], schema: dict[str, Any], **layout: Any) -> None:
     """Writes a result; one that a report could not read is a mistake of the job's, and is not written."""
-    jsonschema.validate(content, schema)
+    hold_to(content, schema)
     files.put(url, json.dumps(content, indent=1, **layout).encode())
 
 
@@ -27,7 +28,7 @@ def read_json(url: str, schema: dict[str, Any]) -> dict[str, Any]:
     """A result; a UserError says what of it is not as its job writes it."""
     content = parse_json(url)
     try:
-        jsonschema.validate(content, schema)
+        hold_to(content, schema)
     except jsonschema.ValidationError as error:
         place = "".join(f"[{part!r}]" for part in error.absolute_path)
         raise UserError(f"{url}: not what its job writes ({place} {error.message[:200]}): make it again") from None

@@ -10,6 +10,7 @@ import yaml
 
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.json_schema import first_error
 
 MOST_PARTS = 1_000_000
 UNKNOWN = re.compile(r"\$\{(\w+)\}")  # a variable that nobody has given a value
@@ -71,11 +72,6 @@ def written_out(root: yaml.Node | None) -> int:
         return counted[id(node)]
 
     return 0 if root is None else count(root)
-
-
-def first_error(content: Any, schema: dict[str, Any]) -> jsonschema.ValidationError | None:
-    """What does not fit a schema, if anything."""
-    return jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(content))
 
 
 def described(error: jsonschema.ValidationError) -> str:

@@ -13,6 +13,7 @@ import schemas
 from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.json_schema import hold_to
 from pipeline.runtime.provenance import code_version, library_versions, machine
 from pipeline.runtime.settings import Settings
 from pipeline.stores.shards import Shard
@@ -108,7 +109,7 @@ def write_manifest(store: str, manifest: Manifest) -> None:
         "machine": machine(),
     }
     content[OWN_DIGEST] = _own_digest(content)
-    jsonschema.validate(content, schemas.MANIFEST)
+    hold_to(content, schemas.MANIFEST)
     files.put(files.join(store, MANIFEST), json.dumps(content, indent=1).encode())
 
 
@@ -128,7 +129,7 @@ def read_manifest(store: str) -> Manifest:
         found = content.get("schema_version") if isinstance(content, dict) else None
         if isinstance(found, int) and found != schemas.SCHEMA_VERSION:
             raise UserError(f"{url}: schema version {found}, this code reads {schemas.SCHEMA_VERSION}: make it again")
-        jsonschema.validate(content, schemas.MANIFEST)
+        hold_to(content, schemas.MANIFEST)
     except (ValueError, RecursionError, jsonschema.ValidationError) as error:
         reason = error.message if isinstance(error, jsonschema.ValidationError) else error
         raise UserError(f"{url}: not a manifest ({reason}): run pipeline/verify_store.py {store} --repair") from None

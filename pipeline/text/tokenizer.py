@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -136,16 +136,30 @@ def chunks(pieces: Iterable[str], cut: bool = True) -> Iterator[str]:
         yield held
 
 
+class UnfitTokenizer(Exception):
+    """Why a tokenizer cannot be used."""
+
+
 def load_tokenizer(name: str) -> TextEncoder:
     """From a tokenizer.json, a folder (a tokenizer's, a store's, a model's, GPT-2's two files), or a hub name."""
+    try:
+        return _load(name)
+    except UnfitTokenizer as error:
+        raise UserError(f"--tokenizer {name}: {error}") from None
+
+
+def _load(name: str) -> TextEncoder:
     if name.endswith(".json") and files.is_file(name):
-        return _from_json(files.read(name), name, {})
+        return _parsed(files.read(name), None)
     inside = files.join(name, TOKENIZER_FOLDER)
     for folder in (name, inside):
         if files.is_file(files.join(folder, "tokenizer.json")):
             config = files.join(folder, "tokenizer_config.json")
             settings = _json_object(config) if files.is_file(config) else {}
-            encoder = _from_json(files.read(files.join(folder, "tokenizer.json")), name, settings)
+            eos = settings.get("eos_token")
+            eos = eos.get("content") if isinstance(eos, dict) else eos
+            content = files.read(files.join(folder, "tokenizer.json"))
+            encoder = _parsed(content, eos if isinstance(eos, str) else None)
             if folder == inside and files.is_file(files.join(name, MANIFEST)):
                 _check_stores_own(name, encoder)
             return encoder
@@ -173,13 +187,13 @@ def _json_object(url: str) -> dict[str, Any]:
     return content
 
 
-def _from_json(content: bytes, name: str, config: dict[str, Any]) -> TextEncoder:
+@lru_cache(maxsize=4)  # a run meets the same few tokenizers beside each of its stores and models
+def _parsed(content: bytes, eos_token: str | None) -> TextEncoder:
     try:
         backend = Tokenizer.from_str(content.decode())
     except Exception as error:  # tokenizers raises bare Exception
-        raise UserError(f"--tokenizer {name}: not a tokenizer.json ({error})") from None
-    eos = config.get("eos_token")
-    return _checked(backend, eos["content"] if isinstance(eos, dict) else eos, name)
+        raise UnfitTokenizer(f"not a tokenizer.json ({error})") from None
+    return _checked(backend, eos_token)
 
 
 def _gpt2(folder: str) -> TextEncoder:
@@ -189,12 +203,12 @@ def _gpt2(folder: str) -> TextEncoder:
     try:
         backend = Tokenizer(models.BPE(vocabulary, [(left, right) for left, _, right in pairs if right]))
     except Exception as error:  # tokenizers raises bare Exception
-        raise UserError(f"--tokenizer {folder}: encoder.json and vocab.bpe do not fit ({error})") from None
+        raise UnfitTokenizer(f"encoder.json and vocab.bpe do not fit ({error})") from None
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     if END_OF_TEXT in vocabulary:
         backend.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
-    return _checked(backend, END_OF_TEXT, folder)
+    return _checked(backend, END_OF_TEXT)
 
 
 def _from_transformers(name: str) -> TextEncoder:
@@ -204,22 +218,21 @@ def _from_transformers(name: str) -> TextEncoder:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # or it would ask
     except Exception as error:
         reason = first_line(error)
-        raise UserError(
-            f"--tokenizer {name}: neither a folder with tokenizer.json (or encoder.json and vocab.bpe) "
+        raise UnfitTokenizer(
+            f"neither a folder with tokenizer.json (or encoder.json and vocab.bpe) "
             f"nor a hub name that can be reached ({reason})"
         ) from None
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise UserError(f"--tokenizer {name}: {type(tokenizer).__name__} has no fast version, which this project needs")
-    return _checked(tokenizer.backend_tokenizer, tokenizer.eos_token, name)
+        raise UnfitTokenizer(f"{type(tokenizer).__name__} has no fast version, which this project needs")
+    return _checked(tokenizer.backend_tokenizer, tokenizer.eos_token)
 
 
-def _checked(backend: Tokenizer, eos_token: str | None, name: str) -> TextEncoder:
+def _checked(backend: Tokenizer, eos_token: str | None) -> TextEncoder:
     if eos_token is None and backend.token_to_id(END_OF_TEXT) is not None:
         eos_token = END_OF_TEXT
     if eos_token is None or backend.token_to_id(eos_token) is None:
-        raise UserError(
-            f"--tokenizer {name}: it has no EOS token, which joins documents: name one of its pieces "
-            f'as "eos_token" in tokenizer_config.json'
+        raise UnfitTokenizer(
+            'it has no EOS token, which joins documents: name one of its pieces as "eos_token" in tokenizer_config.json'
         )
     backend.no_truncation()
     backend.no_padding()
@@ -239,7 +252,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> TextEncoder:
     )
     backend.train_from_iterator(texts, trainer)
     backend.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
-    return _checked(backend, END_OF_TEXT, "--train_tokenizer")
+    return _checked(backend, END_OF_TEXT)
 
 
 def character_tokenizer(alphabet: str) -> TextEncoder:
@@ -248,4 +261,4 @@ def character_tokenizer(alphabet: str) -> TextEncoder:
     backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     backend.decoder = decoders.Fuse()
     backend.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
-    return _checked(backend, END_OF_TEXT, "the built-in one")
+    return _checked(backend, END_OF_TEXT)

@@ -17,7 +17,8 @@ import yaml
 
 import schemas
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.yaml_file import described, first_error, read_yaml
+from pipeline.runtime.json_schema import first_error
+from pipeline.runtime.yaml_file import described, read_yaml
 from studies.orchestration.template import read_template
 
 

@@ -28,7 +28,8 @@ import jsonschema
 import yaml
 
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.yaml_file import UNKNOWN, described, first_error, line_of, parse_yaml
+from pipeline.runtime.json_schema import first_error
+from pipeline.runtime.yaml_file import UNKNOWN, described, line_of, parse_yaml
 
 PLACEHOLDER = re.compile(r"\{([a-zA-Z_]\w*)(?:\.(\w+))?\}")
 OWN = ("axes", "values", "extends")  # what a template says of itself, and no study has
