@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from side_by_side import Duel, apart, documents, print_duels, print_header, show
 from torch.nn import functional as F
-from tqdm import tqdm
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from pipeline import make_windows, mine_negatives
 from pipeline.models.model_folder import quiet
+from pipeline.runtime.progress import Bar
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import load_tokenizer
 from training import train_energy
@@ -125,7 +125,7 @@ def train(preset: str, path: Path, steps: int, stage: int) -> float:
     model = train_energy.build(config, 0, None, encoder, 160)
     trainer = Trainer(train_energy.task_of(model, settings.objective, 1, rows, valid, encoder, None, {}), plan)
     started = 0.0
-    with tqdm(disable=True) as bar:
+    with Bar(total=WARM + steps, initial=0, desc="", unit="", hidden=True) as bar:
         for batch in trainer.batches(WARM + steps):
             if trainer.step == WARM:
                 started = time.perf_counter()

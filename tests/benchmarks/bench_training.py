@@ -17,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from side_by_side import Duel, apart, documents, print_duels, print_header, show
 from torch.nn import functional as F
-from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
 from pipeline import make_windows
+from pipeline.runtime.progress import Bar
 from pipeline.stores.reader import Store
 from training import train_lm
 from training.data.loader import Loader
@@ -87,7 +87,7 @@ def train(preset: str, path: Path, steps: int, stage: int) -> float:
     model = train_lm.build(config, 0, sources)
     trainer = Trainer(train_lm.task_of(model, train_lm.choose_direction(settings, sources), *stores, {}), plan)
     started = 0.0
-    with tqdm(disable=True) as bar:
+    with Bar(total=WARM + steps, initial=0, desc="", unit="", hidden=True) as bar:
         for batch in trainer.batches(WARM + steps):
             if trainer.step == WARM:
                 started = time.perf_counter()

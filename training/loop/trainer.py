@@ -114,7 +114,7 @@ class Trainer:
         self.engine, *_ = deepspeed.initialize(
             model=task.model,
             model_parameters=[parameter for parameter in task.model.parameters() if parameter.requires_grad],
-            config=engine_config(plan, self.micro, ranks.ranks(), universal, ranks.device().type),
+            config=engine_config(plan, self.micro, ranks.ranks(), universal),
             lr_scheduler=lambda optimizer: LambdaLR(
                 optimizer, lambda step: plan.recipe.learning_rate(step) / plan.recipe.max_lr
             ),
@@ -348,14 +348,14 @@ def largest_divisor(number: int, most: int) -> int:
     return next(size for size in range(min(number, most), 0, -1) if number % size == 0)
 
 
-def engine_config(plan: TrainingPlan, micro: int, count: int, universal: bool, device: str) -> dict[str, Any]:
+def engine_config(plan: TrainingPlan, micro: int, count: int, universal: bool) -> dict[str, Any]:
     """The whole configuration that DeepSpeed gets: the user's file and what our flags say."""
     return plan.deepspeed | {
         "train_batch_size": plan.recipe.batch_size,
         "train_micro_batch_size_per_gpu": micro,
         "gradient_accumulation_steps": plan.recipe.batch_size // count // micro,
         "gradient_clipping": plan.recipe.max_grad_norm,
-        "optimizer": {"type": "Adam", "params": {"lr": plan.recipe.max_lr} | adam_options(plan.deepspeed, device)},
+        "optimizer": {"type": "Adam", "params": {"lr": plan.recipe.max_lr} | adam_options(plan.deepspeed)},
         "bf16": {"enabled": plan.precision == BF16},
         "fp16": {"enabled": plan.precision == FP16},
         "checkpoint": {"load_universal": universal},
@@ -363,14 +363,13 @@ def engine_config(plan: TrainingPlan, micro: int, count: int, universal: bool, d
     }
 
 
-def adam_options(deepspeed: dict[str, Any], device: str) -> dict[str, Any]:
-    """torch's own Adam: nothing to compile; fused into one kernel where the weights that it changes are on a GPU.
+def adam_options(deepspeed: dict[str, Any]) -> dict[str, Any]:
+    """torch's own Adam: nothing to compile, and one kernel for all of a step, but for weights that are offloaded.
 
     DeepSpeed hands on what it does not know to torch.optim.Adam.
     """
     offloaded = deepspeed.get("zero_optimization", {}).get("offload_optimizer", {}).get("device", "none") != "none"
-    fused = {"fused": True} if device == "cuda" and not offloaded else {}
-    return {"torch_adam": True, "adam_w_mode": False} | fused
+    return {"torch_adam": True, "adam_w_mode": False, "fused": not offloaded}
 
 
 def own_steps(optimizer: torch.optim.Optimizer) -> None:
