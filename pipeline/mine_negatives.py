@@ -238,7 +238,8 @@ def run_graph(job: "MiningJob", work: "WindowsWork | None", rest: Sequence[str])
 def progress(job: "MiningJob") -> tuple[str, int, int | None]:
     done, total = (sum(noted(store.writer.work, what) for store in job.stores) for what in ("done", "total"))
     if not total:
-        return make_windows.progress(job.settings.windows)
+        there = files.is_file(files.join(job.settings.windows, MANIFEST))
+        return ("starting the engine", 0, None) if there else make_windows.progress(job.settings.windows)
     return "mining" if done else "starting the engine", done, total
 
 

@@ -5,11 +5,14 @@ import logging
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipeline.runtime.command_line import Parser
 from pipeline.runtime.errors import ResumableError, UserError, user_error_in
+from pipeline.runtime.local_workers import ending_together
+from pipeline.runtime.private import leave_meeting, meeting_folder
 from pipeline.runtime.quiet import without_log
 
 with without_log(logging.WARNING):  # importing Beam warns of cloud libraries that a laptop does not need
@@ -24,6 +27,9 @@ with without_log(logging.WARNING):  # importing Beam warns of cloud libraries th
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
     from apache_beam.runners.runner import PipelineState, create_runner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+
+TEMPORARY = "beam"  # folders of runs that are under way
 
 
 def beam_options(arguments: Sequence[str]) -> PipelineOptions:
@@ -82,14 +88,17 @@ def worker_processes(options: PipelineOptions) -> int:
     return int(direct.direct_num_workers) or os.cpu_count() or 1
 
 
-def local_runner(options: PipelineOptions) -> FnApiRunner:
-    """Beam's runner for one machine: in this process, or in several. (Beam's choice would be to download one first.)"""
+def local_runner(options: PipelineOptions, folder: str) -> FnApiRunner:
+    """Beam's runner for one machine: in this process, or in several, which end when the folder is gone.
+
+    (Beam's choice would be to download one first.)
+    """
     direct = options.view_as(DirectOptions)
     in_process = direct.direct_num_workers == 1 and direct.direct_running_mode == "in_memory"
     if in_process or direct.direct_running_mode == "multi_threading":
         return FnApiRunner()
     direct.direct_running_mode = "in_memory"  # or the runner would put its own noisier processes in place of these
-    worker = f"{shlex.quote(sys.executable)} -P -m pipeline.runtime.beam_worker"
+    worker = "exec " + shlex.join([sys.executable, "-P", "-m", "pipeline.runtime.beam_worker", folder])
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(worker))
 
 
@@ -104,27 +113,42 @@ def run(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -> d
     Returns the counters of a local run. Of a run elsewhere the job's id is said when it begins; one that is not waited
     for, or only made into a template, is said to be so.
     """
+    own = str(os.getpid())
+    folder = meeting_folder(TEMPORARY, own)
     runner = None
     if is_local(options):
-        runner = local_runner(options)
+        runner = local_runner(options, folder)
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # what fails is raised, and said once
-    pipeline = beam.Pipeline(runner=runner, options=options)
-    build(pipeline)
     try:
-        result = pipeline.run()
-        if not is_local(options):
-            say_job(result, options)
-        state = None if is_not_waited_for(options) else result.wait_until_finish()
+        with ending_together(lambda: leave_meeting(TEMPORARY, own)):
+            pipeline = pipeline_in(folder, runner, options)
+            build(pipeline)
+            result = pipeline.run()
+            if not is_local(options):
+                say_job(result, options)
+            state = None if is_not_waited_for(options) else result.wait_until_finish()
     except Exception as error:
         if (known := user_error_in(error)) is not None:
             raise known from None
         raise
+    finally:
+        leave_meeting(TEMPORARY, own)
     if not is_local(options):
         if state not in (None, PipelineState.DONE):
             raise ResumableError(f"the job ended as {state}: its log says why")
         return {}
     counters = result.metrics().query()["counters"]
     return {counter.key.metric.name: int(counter.committed) for counter in counters}
+
+
+def pipeline_in(folder: str, runner: FnApiRunner | None, options: PipelineOptions) -> beam.Pipeline:
+    """A pipeline whose own temporary folder is made in this one, which goes with its run, or after a kill of it."""
+    before = tempfile.tempdir
+    try:
+        tempfile.tempdir = folder
+        return beam.Pipeline(runner=runner, options=options)
+    finally:
+        tempfile.tempdir = before
 
 
 def is_template(options: PipelineOptions) -> bool:
