@@ -65,7 +65,7 @@ bench: $(INSTALLED)
 	@for benchmark in tests/benchmarks/bench_*.py; do $(BIN)/python $$benchmark || exit $$?; done
 
 torture: $(INSTALLED)
-	$(BIN)/python -m pytest tests/torture -o addopts=-v
+	$(BIN)/python -m pytest tests/torture -o addopts= -v -n 2 --durations=20
 
 clean:
 	rm -rf $(VENV) .cache .snakemake $(OUTPUT) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
