@@ -239,7 +239,8 @@ def watch(process: "subprocess.Popen[bytes]", study: Study, left: list[Job], cor
             at_work = [job for job in waiting if job.name in started]
             rest = time_left(waiting, {job.name: now - started[job.name] for job in at_work}, times, cores)
             words = "; ".join(f"{job.name} {says(study, job)}" for job in at_work)
-            words = f"about {in_time(rest)} left; {words}" if rest is not None else words
+            sure = all(kind_of(job) in times for job in waiting)
+            words = f"{'about' if sure else 'more than'} {in_time(rest)} left; {words}" if rest is not None else words
             bar.set_postfix_str(words, refresh=True)
             if bar.disable and wants_lines():
                 lines.show(study.title, len(left) - len(waiting), len(left), words)

@@ -7,7 +7,7 @@ another entry stands for that entry's folder, and makes it come first.
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,7 @@ class Job:
         return shlex.join(self.command)
 
 
+WEIGHTS = {"language_models": 10, "energy_models": 10, "negatives": 5, "joint_samples": 5, "grids": 5}  # roughly, time
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 
@@ -353,6 +354,16 @@ def rule_names(jobs: Iterable[str]) -> dict[str, str]:
         taken.add(name)
         names[job] = name
     return names
+
+
+def priorities(jobs: Sequence[Job]) -> dict[str, int]:
+    """How much comes after each job, on the longest way to the end: what keeps most waiting comes first."""
+    after: dict[str, int] = {job.name: 0 for job in jobs}
+    for job in reversed(jobs):
+        weight = WEIGHTS.get(job.name.partition("/")[0], 1)
+        for name in job.needs:
+            after[name] = max(after[name], after[job.name] + weight)
+    return after
 
 
 def in_order(jobs: Iterable[Job], path: str) -> list[Job]:

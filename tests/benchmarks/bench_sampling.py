@@ -25,7 +25,7 @@ from pipeline.models.model_folder import quiet
 VOCABULARY, CONTEXT, COMPLETION = 50_257, 120, 40
 REQUESTS = 64
 BATCH = 64  # of transformers' generate: its fastest here
-ROUNDS = 3
+ROUNDS = 5
 SIZES = {"n_embd": 256, "n_head": 4, "n_layer": 4, "n_positions": 256}
 
 

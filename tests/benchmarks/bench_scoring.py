@@ -1,6 +1,6 @@
 """How fast a store is scored, against a bare forward loop, and what sharing a context saves a causal energy.
 
-All contenders take turns in one process, with the models loaded; windows of 160 tokens, contexts of 120, 10 samples.
+All contenders take turns in one process, with the models loaded; windows of 160 tokens, contexts of 120, 100 samples.
 """
 
 import sys
@@ -21,7 +21,7 @@ from training.energy.inputs import PlainReader, completed
 from training.energy.model import EnergyModel
 from training.energy.presets import PRESETS
 
-ROUNDS, ROWS, SAMPLES, PIECES = 3, 24, 10, 4096
+ROUNDS, ROWS, SAMPLES, PIECES = 5, 4, 100, 4096
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
             show(f"round {number} of {ROUNDS}: {name}")
     show("")
     print_header(f"Scoring {ROWS} rows of {1 + SAMPLES} windows of 160 tokens that share 120, {ROUNDS} rounds")
-    duels = [Duel("score, bit", "bare loop, bit", ">= 0.9"), Duel("score, unit", "bare loop, unit", ">= 2")]
+    duels = [Duel("score, bit", "bare loop, bit", ">= 1"), Duel("score, unit", "bare loop, unit", ">= 3.5")]
     print_duels(seconds, duels, ROWS * (1 + SAMPLES), "windows/s")
 
 

@@ -29,7 +29,7 @@ from training.loop import ranks
 from training.loop.run import read_run_settings
 from training.loop.trainer import Trainer
 
-ROUNDS = 3
+ROUNDS = 5
 WARM = 3  # steps that are not timed
 PIECES = 4096
 

@@ -14,7 +14,7 @@ from pipeline.runtime.settings import Settings, read_known_settings, read_settin
 from pipeline.stores.manifest import read_manifest
 from pipeline.windows.settings import WindowsSettings
 from studies import run_study
-from studies.orchestration.study import SECTIONS, Job, Study, rule_names, study_file
+from studies.orchestration.study import SECTIONS, Job, Study, priorities, rule_names, study_file
 from tests.helpers.commands import ROOT, command, run
 from tests.helpers.processes import await_sign, kill_family, run_group, started
 
@@ -278,3 +278,23 @@ def test_no_two_jobs_have_one_rule():
     assert len(set(names.values())) == 5
     assert all(name.isidentifier() for name in names.values())
     assert names["windows/a-b"] == "windows_a_b"
+
+
+def test_what_keeps_most_waiting_comes_first():
+    needs = {
+        "windows/train": [],
+        "windows/test": [],
+        "negatives/test": ["windows/test"],
+        "negatives/train": ["windows/train"],
+        "energy_models/unit": ["negatives/train"],
+        "grids/all": ["energy_models/unit", "negatives/test"],
+    }
+    after = priorities([Job(name, [], needed, "") for name, needed in needs.items()])
+    assert after == {
+        "windows/train": 5 + 10 + 5,
+        "windows/test": 5 + 5,
+        "negatives/test": 5,
+        "negatives/train": 10 + 5,
+        "energy_models/unit": 5,
+        "grids/all": 0,
+    }
