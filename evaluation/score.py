@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from evaluation.joint.scorers import Scorer, open_scorer, score_rows
-from pipeline.engines.choice import accelerator_setting
+from pipeline.engines.choice import ENGINES, TORCH, VLLM, accelerator_setting
 from pipeline.engines.failures import end_if_broken, missing_accelerator
 from pipeline.mining.plan import is_elsewhere
 from pipeline.models.precision import PRECISIONS
@@ -50,6 +50,11 @@ class ScoreSettings(PartSettings):
     store: str = setting(help="the negatives to be scored", metavar="STORE")
     output: str = setting(help="the store of energies, on any filesystem", metavar="DIR")
     batch_size: int | None = setting(None, help="windows at once (default: 64, on GPUs 512)", metavar="N", least=1)
+    engine: str = setting(
+        TORCH,
+        help="torch, or vllm, which takes the models of --preset encoder and decoder (default: torch)",
+        choices=ENGINES,
+    )
     precision: str | None = setting(
         None, help="of the network (default: that of its weights on GPUs, fp32 on CPUs)", choices=PRECISIONS
     )
@@ -135,6 +140,8 @@ def writer_of(settings: ScoreSettings, beam: Sequence[str]) -> StoreWriter:
     result |= {name: store.manifest.settings.get(name) for name in ("corpus", "split", "window", "context_lengths")}
     if settings.precision is not None:
         result["precision"] = settings.precision
+    if settings.engine == VLLM:
+        result["engine"] = VLLM  # whose last digits are others
     return StoreWriter(settings.output, Record.of(SCRIPT, settings, result, beam), kind="energies")
 
 
@@ -155,7 +162,8 @@ class ScoringJob:
         if (accelerator := self.settings.accelerator) and (reason := missing_accelerator(accelerator)):
             raise UserError(reason)
         window = int(self.negatives.manifest.settings["window"])
-        return open_scorer(self.settings.energy, window, self.settings.batch_size, self.settings.precision)
+        settings = self.settings
+        return open_scorer(settings.energy, window, settings.batch_size, settings.precision, settings.engine)
 
     @cached_property
     def there(self) -> dict[int, list[str]]:

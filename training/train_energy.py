@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 DATA = "data and objective"  # a group of flags
 ROWS_AT_ONCE = 32  # on a rank, where neither the flags nor the recipe say how many fit
 PROVENANCE = ("preset", "objective", "negatives", "seed", "stores", "init", "batch_size", "max_steps", "max_lr")
+LORA = "lora_rank"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +56,9 @@ class EnergySettings(RunSettings):
 
     preset: str | None = setting(
         None,
-        help=f"its size and recipe: {', '.join(PRESETS)}. Three have the shape of --init: decoder, a causal language "
-        f"model (gpt2, …), mean pooled; unmasked, the same without its causal mask, which reads both ways; encoder "
-        f"(BERT, …), with a tokenizer of its own",
+        help=f"its size and recipe: {', '.join(PRESETS)}. Three have the shape of --init: encoder (BERT, …) and "
+        f"decoder (gpt2, …), with the tokenizers that they came with, become sequence classifiers that transformers "
+        f"opens by itself; unmasked is a causal language model without its causal mask, which reads both ways",
         metavar="NAME",
         group=MODEL,
     )
@@ -85,12 +86,23 @@ class EnergySettings(RunSettings):
         None, help="which of the paper's tables (default: discrimination)", choices=RECIPES, group=DATA
     )
 
+    lora_rank: int | None = setting(
+        None,
+        help="train products of this rank beside the matrices of an encoder or decoder, and not these: much less "
+        "memory; they are added up when the model is saved (needs peft)",
+        metavar="N",
+        group=MODEL,
+        least=1,
+    )
+
     def check(self) -> None:
         super().check()
         if not (self.preset or self.init):
             raise UserError(f"--preset: name one ({', '.join(PRESETS)}), or an energy model to start from with --init")
         if self.preset:
             find_preset(self.preset)
+        if self.lora_rank and not self.init:
+            raise UserError("--lora_rank: name a pretrained model with --init, and --preset encoder or decoder")
         for flag, paths in (("train", self.train), ("valid", self.valid)):
             if not paths:
                 raise UserError(f"--{flag}: name a store of negatives")
@@ -118,7 +130,7 @@ def train_energy(settings: EnergySettings) -> int:
 
     def make_task() -> "NoiseContrast":
         encoder = load_tokenizer(train.stores[0].path)
-        model = build(config, settings.seed, first, encoder, window_of(train))
+        model = build(config, settings.seed, first, encoder, window_of(train), settings.lora_rank)
         return task_of(model, settings.objective, negatives, train, valid, encoder, first, identity)
 
     return run(settings, record, plan, make_task)
@@ -177,7 +189,8 @@ def subject_of(
     settings: EnergySettings, negatives: int, train: Mixture, first: "FirstWeights | None"
 ) -> dict[str, Any]:
     """What is trained on what, as far as the loss curve depends on it."""
-    return {
+    lora = {LORA: settings.lora_rank} if settings.lora_rank else {}
+    return lora | {
         "preset": settings.preset,
         "objective": settings.objective,
         "negatives": negatives,
@@ -200,13 +213,19 @@ def describe_store(store: Store) -> dict[str, Any]:
 
 
 def build(
-    config: "EnergyConfig", seed: int, first: "FirstWeights | None", encoder: TextEncoder, window: int
+    config: "EnergyConfig",
+    seed: int,
+    first: "FirstWeights | None",
+    encoder: TextEncoder,
+    window: int,
+    lora_rank: int | None = None,
 ) -> "EnergyModel":
     """The network with its first weights: the same ones on every rank."""
     import torch
     from transformers import set_seed
 
     from training.energy.first_weights import copy_first_weights
+    from training.energy.lora import add_lora, trained_share
     from training.energy.model import EnergyModel
 
     set_seed(seed % 2**32)
@@ -215,6 +234,10 @@ def build(
         report = copy_first_weights(model, first, encoder, window)
         if ranks.is_first():
             print(f"first weights: {report}", flush=True)
+        if lora_rank:
+            add_lora(model, lora_rank, report.new)
+            if ranks.is_first():
+                print(f"trained: {trained_share(model):.2%} of the parameters", flush=True)
     return model
 
 
@@ -231,7 +254,8 @@ def task_of(
     """What the trainer does with a network: an objective, on so many negatives of each row."""
     from training.energy.task import NoiseContrast
 
-    own = first.own_tokenizer if first and model.config.own_tokenizer else None
+    own = first.own if first else None
+    reads = own.backend_tokenizer.to_str() if own and model.config.own_tokenizer else None
     lengths = {length for store in valid.stores for length in store.manifest.settings.get("context_lengths") or []}
     return NoiseContrast(
         model=model,
@@ -239,11 +263,11 @@ def task_of(
         valid=valid,
         objective=objective,
         negatives=negatives,
-        reader=reader_for(model.config, train.stores[0].path, own),
+        reader=reader_for(model.config, encoder, reads),
         encoder=encoder,
-        own_tokenizer=own,
+        own=own,
         context_lengths=sorted(lengths),
-        provenance=provenance_of(identity, PROVENANCE, model),
+        provenance=provenance_of(identity, [*PROVENANCE, *({LORA} & identity.keys())], model),
     )
 
 

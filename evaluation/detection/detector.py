@@ -14,7 +14,6 @@ import numpy as np
 from evaluation.joint.scorers import energy_scorer
 from pipeline.runtime.errors import UserError
 from pipeline.text.blocks import BLOCK_TOKENS, Block, TextEnd, cut_texts
-from pipeline.text.tokenizer import load_tokenizer
 from training.energy.folder import EnergyModelFolder, check_length, open_energy_model
 from training.energy.inputs import Sequences, pad
 
@@ -52,7 +51,7 @@ class Detector:
     def __init__(self, energy: str, block: int | None = None, batch_size: int | None = None):
         self.folder: EnergyModelFolder = open_energy_model(energy)
         self.block = block_length(self.folder, block)
-        self.encoder = load_tokenizer(self.folder.folder)
+        self.encoder = self.folder.encoder
         self.scorer = energy_scorer(self.folder, batch_size)
 
     def score(self, texts: Iterable[str]) -> list[Detection]:

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 import schemas
-from pipeline.engines.choice import TORCH, EngineOptions
+from pipeline.engines.choice import TORCH, VLLM, EngineOptions
 from pipeline.engines.generator import Generator, open_generator
 from pipeline.engines.sampling import Sampling
 from schemas.division import completion_start
@@ -43,12 +43,18 @@ class LikelihoodScorer:
         return -self.generator.log_prob(nothing, texts).reshape(windows.lengths.shape)
 
 
-def open_scorer(name: str, window: int, batch_size: int | None = None, precision: str | None = None) -> Scorer:
+def open_scorer(
+    name: str, window: int, batch_size: int | None = None, precision: str | None = None, engine: str = TORCH
+) -> Scorer:
     """An energy model, or a language model whose energy is minus the log-probability.
 
     Without a precision: its own on GPUs, where that is mostly 16 bits, and fp32 on CPUs.
     """
     model = open_either(name)
+    if engine == VLLM:
+        from evaluation.joint.vllm_scorer import VllmScorer
+
+        return VllmScorer(model, window, precision)
     if isinstance(model, EnergyModelFolder):
         return energy_scorer(model, batch_size, precision)
     return LikelihoodScorer(name, window, precision)

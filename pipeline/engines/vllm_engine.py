@@ -1,13 +1,8 @@
 """Sampling and scoring with vLLM, in this process: whole lists of prompts in one call, a seed a request.
 
-vLLM is imported only when an engine starts. A process can hold one engine at a time: starting or using another one
-closes the one before it. On CPU vLLM's generators look at a seed's low 32 bits alone.
+On CPU vLLM's generators look at a seed's low 32 bits alone.
 """
 
-import contextlib
-import gc
-import logging
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,24 +11,17 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline.engines.choice import USUAL, EngineOptions
-from pipeline.engines.environment import prepare_environment
 from pipeline.engines.sampling import NUCLEUS, TOP_K, Completions, Sampling
-from pipeline.engines.vllm_models import check_heads_on_cpu, head_size
+from pipeline.engines.vllm_process import LOCK, VllmProcess
 from pipeline.models.language_model import LanguageModelFolder
-from pipeline.models.precision import FP32, dtype_of
-from pipeline.runtime.errors import UserError, first_line
+from pipeline.runtime.errors import UserError
 
 Tokens = NDArray[np.int32]
 
-SEQUENCES = 256  # at once, vLLM's own default
-CPU_BLOCK = 32  # tokens of the cache that are shared as one: vLLM's default of 128 would share no context of 120
 TIES = 16  # further log-probabilities, to see which tokens are level with the k-th best: vLLM keeps them all
 
-_lock = threading.RLock()
-_running: "VllmEngine | None" = None
 
-
-class VllmEngine:
+class VllmEngine(VllmProcess):
     """A language model in vLLM; prompts and completions are in the model's own order.
 
     Which log-probabilities vLLM reports is fixed when it starts: those before truncation, or, with `nucleus`, those
@@ -47,22 +35,9 @@ class VllmEngine:
         nucleus: bool = False,
         options: EngineOptions = USUAL,
     ):
-        self.model, self.window_length, self.nucleus, self.options = model, window_length, nucleus, options
-        self._llm: Any = None
+        self.vocabulary_size, self.window_length, self.nucleus = model.vocabulary_size, window_length, nucleus
         model.check_runs_elsewhere()
-        model.check_weights()
-        with _lock:
-            self._started()
-
-    def close(self) -> None:
-        """Gives memory and vLLM's place in the process back; the engine starts again if it is used again."""
-        global _running
-        with _lock:
-            if self._llm is not None:
-                self._llm.llm_engine.engine_core.shutdown()
-                self._llm = None
-                _running = None
-                gc.collect()
+        super().__init__(model, options)
 
     def sample(
         self, prompts: Sequence[Tokens], lengths: Sequence[int], seeds: Sequence[int], sampling: Sampling, n: int
@@ -72,8 +47,8 @@ class VllmEngine:
             raise ValueError(f"an engine started with nucleus={self.nucleus} cannot follow the rule {sampling.rule}")
         rule: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "logprobs": 0}
         if sampling.rule == TOP_K:
-            kept = min(sampling.top_k, self.model.vocabulary_size)
-            rule |= {"top_k": kept, "logprobs": min(kept + TIES, self.model.vocabulary_size)}
+            kept = min(sampling.top_k, self.vocabulary_size)
+            rule |= {"top_k": kept, "logprobs": min(kept + TIES, self.vocabulary_size)}
         elif sampling.rule == NUCLEUS:
             rule["top_p"] = sampling.top_p
         requests = [
@@ -115,7 +90,7 @@ class VllmEngine:
         """
         pairs = list(zip(prompts, completions, strict=True))
         read = [np.concatenate([prompt, completion[:-1]]) for prompt, completion in pairs]
-        with _lock:
+        with LOCK:
             beginning = not self._scores_from_the_context_on()
         results = np.empty(len(read))
         outputs = self._outputs(read, [scoring_request(*pair, beginning) for pair in pairs])
@@ -130,7 +105,7 @@ class VllmEngine:
 
     def _scores_from_the_context_on(self) -> bool:
         """Whether vLLM can leave out the logits of a context: its newer runner can, which is for GPUs alone."""
-        config = self._started().llm_engine.vllm_config
+        config = self.started().llm_engine.vllm_config
         return torch.cuda.is_available() and bool(getattr(config, "use_v2_model_runner", False))
 
     def _with_log_p(self, prompts: Sequence[Tokens], drawn: list[Completions]) -> list[Completions]:
@@ -144,7 +119,7 @@ class VllmEngine:
     def _log_kept(self, best: NDArray[np.float64], kept: int) -> NDArray[np.float64]:
         from vllm.triton_utils import HAS_TRITON
 
-        mass = kept_mass(best, kept, self.model.vocabulary_size, exactly=HAS_TRITON)
+        mass = kept_mass(best, kept, self.vocabulary_size, exactly=HAS_TRITON)
         if np.isnan(mass).any():
             raise UserError(
                 f"{self.model.name}: more than {TIES} tokens tie with the one of rank {kept}, and vLLM would draw from "
@@ -168,8 +143,8 @@ class VllmEngine:
             yield output.outputs
 
     def _outputs(self, prompts: Sequence[Tokens], requests: Sequence[dict[str, Any]]) -> list[Any]:
-        with _lock:
-            llm = self._started()
+        with LOCK:
+            llm = self.started()
             from vllm import SamplingParams
 
             # `min_tokens` would ban EOS and bend the distribution: `ignore_eos` alone gives whole completions.
@@ -182,79 +157,17 @@ class VllmEngine:
                 self.close()  # requests that are half done must not come back with the next call's
                 raise
 
-    def _started(self) -> Any:
-        """vLLM's own engine; started if another one has taken its place in the meantime."""
-        global _running
-        if self._llm is None:
-            if _running is not None:
-                _running.close()
-            self._llm = self._start()
-            _running = self
-        return self._llm
-
-    def _start(self) -> Any:
-        prepare_environment()
-        try:
-            from vllm import LLM
-            from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
-        except ImportError as error:
-            raise UserError(
-                f"--engine vllm: vLLM cannot be imported ({first_line(error)}): install the extra mining-cpu or "
-                f"mining-gpu, or use --engine torch"
-            ) from None
-        place = self._gpu_settings() if torch.cuda.is_available() else self._cpu_settings()
-        logging.getLogger(__name__).info("%s: an engine of vLLM with %s", self.model.name, place)
-        try:
-            with _threads_left_alone():
-                return LLM(
-                    model=self.model.folder,
-                    skip_tokenizer_init=True,
-                    trust_remote_code=False,
-                    generation_config="vllm",
-                    max_model_len=self.window_length + 1,
-                    max_logprobs=-1,
-                    logprobs_mode="processed_logprobs" if self.nucleus else "raw_logprobs",
-                    enable_prefix_caching=True,
-                    use_tqdm_on_load=False,
-                    seed=0,
-                    **place,
-                )
-        except Exception as error:  # whatever vLLM has against a model, it says with an exception of any kind
-            cleanup_dist_env_and_memory()  # or no other engine could start in this process
-            raise UserError(f"{self.model.name}: vLLM cannot load it ({error}): use --engine torch") from error
-
-    def _dtype(self, usual: str) -> torch.dtype:
-        return dtype_of(self.options.precision or usual)
-
-    def _gpu_settings(self) -> dict[str, Any]:
-        """In the weights' own precision: vLLM's would be 16 bits, and log-probabilities those of another model."""
-        return {
-            "dtype": self._dtype(self.model.precision),
-            "gpu_memory_utilization": self.options.gpu_memory,
-            "max_num_seqs": self.options.sequences or SEQUENCES,
-            "tensor_parallel_size": self.options.tensor_parallel,
+    def settings(self) -> dict[str, Any]:
+        shared = {
+            "skip_tokenizer_init": True,
+            "generation_config": "vllm",
+            "max_model_len": self.window_length + 1,
+            "max_logprobs": -1,
+            "logprobs_mode": "processed_logprobs" if self.nucleus else "raw_logprobs",
+            "enable_prefix_caching": True,
         }
-
-    def _cpu_settings(self) -> dict[str, Any]:
-        import psutil
-
-        check_heads_on_cpu(self.model)
-        config = self.model.config
-        # Without a limit vLLM takes nearly all of the memory. A quarter of what is free is enough for any batch that
-        # is worth having, and no more is taken than so many sequences fill.
-        blocks = -(-(self.window_length + 1) // CPU_BLOCK)
-        heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
-        token = 2 * 4 * int(config.num_hidden_layers) * head_size(self.model) * heads
-        sequence = blocks * CPU_BLOCK * token
-        sequences = self.options.sequences or max(1, min(SEQUENCES, psutil.virtual_memory().available // 4 // sequence))
-        return {
-            "dtype": self._dtype(FP32),
-            "enforce_eager": True,
-            "enable_chunked_prefill": False,  # with it, seeded requests crash on CPU
-            "block_size": CPU_BLOCK,
-            "max_num_seqs": sequences,
-            "kv_cache_memory_bytes": (sequences + 1) * sequence,
-        }
+        # With chunked prefill, seeded requests crash on CPU.
+        return shared | ({} if torch.cuda.is_available() else {"enable_chunked_prefill": False})
 
 
 def scoring_request(prompt: Tokens, completion: Tokens, from_the_beginning: bool) -> dict[str, Any]:
@@ -290,13 +203,3 @@ def kept_mass(best: NDArray[np.float64], kept: int, vocabulary_size: int, exactl
     mass = np.where(level, np.exp(best), 0.0).sum(-1)
     endless = level[..., -1] & (best.shape[-1] < vocabulary_size)
     return np.where(endless, np.nan, mass)
-
-
-@contextlib.contextmanager
-def _threads_left_alone() -> Iterator[None]:
-    """vLLM takes `torch.set_num_threads` away from the whole process, for good; what comes after must have it back."""
-    set_num_threads = torch.set_num_threads
-    try:
-        yield
-    finally:
-        torch.set_num_threads = set_num_threads

@@ -4,15 +4,16 @@ from importlib.util import find_spec
 
 from pipeline.engines.environment import prepare_environment
 from pipeline.models.language_model import LanguageModelFolder
+from pipeline.models.model_folder import ModelFolder
 from pipeline.runtime.errors import UserError, first_line
 
 
-def head_size(model: LanguageModelFolder) -> int:
+def head_size(model: ModelFolder) -> int:
     heads = int(model.config.num_attention_heads)
     return int(getattr(model.config, "head_dim", None) or model.config.hidden_size // heads)
 
 
-def check_heads_on_cpu(model: LanguageModelFolder) -> None:
+def check_heads_on_cpu(model: ModelFolder) -> None:
     """Refuses heads for which vLLM's CPU build has no attention."""
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 

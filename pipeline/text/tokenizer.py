@@ -148,6 +148,16 @@ def load_tokenizer(name: str) -> TextEncoder:
         raise UserError(f"--tokenizer {name}: {error}") from None
 
 
+def read_tokenizer(path: str, eos_token: str | None) -> TextEncoder:
+    """From a tokenizer.json of any name, whose EOS is known."""
+    try:
+        return _parsed(files.read(path), eos_token)
+    except OSError as error:
+        raise UserError(f"{path}: it cannot be read ({first_line(error)}): copy the folder again") from None
+    except UnfitTokenizer as error:
+        raise UserError(f"{path}: {error}") from None
+
+
 def _load(name: str) -> TextEncoder:
     if name.endswith(".json") and files.is_file(name):
         return _parsed(files.read(name), None)

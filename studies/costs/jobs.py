@@ -36,8 +36,9 @@ from studies.costs.stores import energies_bytes, negatives_bytes, windows_bytes
 from studies.costs.texts import Texts
 from studies.orchestration.study import Job
 from training.energy import presets as energy_presets
+from training.energy.classifier import classifier_energy
 from training.energy.model import EnergyConfig
-from training.energy.names import BIT, UNIT
+from training.energy.names import BIT, CLASSIFIER, UNIT
 from training.language import presets as language_presets
 from training.loop.plan import TrainingPlan
 from training.loop.recipe import choose_recipe
@@ -127,7 +128,10 @@ class Model:
 
     @property
     def is_causal_energy(self) -> bool:
-        return isinstance(self.config, EnergyConfig) and self.config.kind == UNIT
+        config = self.config
+        if not isinstance(config, EnergyConfig):
+            return False
+        return config.kind == UNIT or (config.kind == CLASSIFIER and not config.own_tokenizer)
 
 
 class Planner:
@@ -266,9 +270,9 @@ class Planner:
         """The shape of an energy model that is that of the model to start from."""
         if isinstance(init, EnergyConfig):
             return init
-        kind = UNIT if preset == "decoder" else BIT
-        network = init.to_dict() | ({"is_causal": False} if preset == "unmasked" else {})
-        return EnergyConfig(kind, windows.vocabulary, network, None if preset == "encoder" else windows.vocabulary - 1)
+        if preset == "unmasked":
+            return EnergyConfig(BIT, windows.vocabulary, init.to_dict() | {"is_causal": False}, windows.vocabulary - 1)
+        return classifier_energy(init, windows.vocabulary, 0, own_tokenizer=preset == "encoder")
 
     def trained(
         self, name: str, settings: RunSettings, plan: TrainingPlan, model: Model, window: float, sequences: int

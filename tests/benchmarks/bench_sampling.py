@@ -62,7 +62,7 @@ def measure(folder: str, sampling: Sampling) -> None:
         f"Sampling by {sampling.rule}: {REQUESTS} times {CONTEXT}+{COMPLETION} tokens, 4 layers d 256, "
         f"{VOCABULARY:,} tokens, {torch.get_num_threads()} threads, {ROUNDS} rounds; {versions}, vllm {vllm_version()}"
     )
-    seconds = in_turns(contenders, vllm.engine._started().reset_prefix_cache)
+    seconds = in_turns(contenders, vllm.engine.started().reset_prefix_cache)
     print_duels(seconds, duels, REQUESTS * COMPLETION / 1e3, "thousand tokens/s")
     vllm.close()
 
@@ -103,7 +103,7 @@ def bare(generator: Generator, contexts: Sequence[np.ndarray], seeds: Sequence[i
     rule = {"top_k": sampling.top_k, "logprobs": sampling.top_k} if sampling.rule == TOP_K else {"logprobs": 0}
     always = {"max_tokens": COMPLETION, "ignore_eos": True, "detokenize": False, "temperature": 1.0}
     start = generator.model.start_token_id
-    outputs = generator.engine._started().generate(
+    outputs = generator.engine.started().generate(
         [{"prompt_token_ids": [start, *context.tolist()]} for context in contexts],
         [SamplingParams(**always, **rule, seed=seed) for seed in seeds],
         use_tqdm=False,

@@ -10,7 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from torch.nn import functional as F
-from transformers import AutoModel, GPT2Config, GPT2LMHeadModel
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
 
 from pipeline import import_texts, make_windows
 from pipeline.runtime.errors import UserError
@@ -276,3 +282,32 @@ def test_fine_tuning_goes_on_from_a_trained_model(negatives, undisturbed, tmp_pa
     assert after == pytest.approx(before, abs=1e-4)
     config = json.loads((output / "config.json").read_text())
     assert config["provenance"]["init"] == open_energy_model(str(undisturbed)).weights_digest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lora", ["", "--lora_rank 2"])
+def test_a_classifier_that_was_killed_is_the_classifier_of_a_run_that_was_not(negatives, generators, tmp_path, lora):
+    """Frozen matrices are in no checkpoint: they come from the model to start from each time."""
+    if lora:
+        pytest.importorskip("peft")
+    flags = f"--preset decoder --init {generators['left_to_right']} --max_lr 1e-3 --save_every 4 {lora}"
+    ended = train_one(negatives, tmp_path / "whole", flags)
+    assert ended.returncode == 0, ended.stderr
+    command = train_command(negatives, tmp_path / "killed", flags, script="train_energy")
+    kill_at_step(command, tmp_path / "killed", 8)
+    ended = train_one(negatives, tmp_path / "killed", flags)
+    assert "from step" in ended.stdout
+    assert losses(tmp_path / "killed") == pytest.approx(losses(tmp_path / "whole"), abs=1e-5)
+    found = [
+        AutoModelForSequenceClassification.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "killed")
+    ]
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.allclose(found[0][name], found[1][name], atol=1e-6) for name in found[0])
+    begun = AutoModelForCausalLM.from_pretrained(generators["left_to_right"]).state_dict()
+    attention, embeddings = "transformer.h.0.attn.c_attn.weight", "transformer.wte.weight"
+    assert not torch.allclose(begun[attention], found[0][attention], atol=1e-6)
+    assert torch.equal(begun[embeddings], found[0][embeddings]) == bool(lora)
+    row = Store(negatives.valid.path)[0]
+    energy = open_energy_model(str(tmp_path / "whole")).load()(torch.tensor([row["tokens"]])).item()
+    logit = AutoModelForSequenceClassification.from_pretrained(tmp_path / "whole")(torch.tensor([row["tokens"]])).logits
+    assert -energy == pytest.approx(float(logit), abs=1e-5)

@@ -6,16 +6,24 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 
-from pipeline.models.language_model import open_language_model
+from pipeline.models.language_model import LanguageModelFolder, open_language_model
 from pipeline.models.model_folder import ModelFolder, open_model_folder, quiet
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import TextEncoder, load_tokenizer
 from schemas.division import RIGHT_TO_LEFT
+from training.energy.classifier import (
+    PREFIX,
+    decoder_config,
+    encoder_config,
+    first_classifier_weights,
+    is_classifier,
+    load_own_tokenizer,
+)
 from training.energy.folder import EnergyModelFolder, open_energy_model
-from training.energy.model import EnergyConfig, EnergyModel, TransformerEnergy, is_causal, unused_positions
-from training.energy.names import BIT, UNIT
+from training.energy.model import Classifier, EnergyConfig, EnergyModel, TransformerEnergy, is_causal, unused_positions
+from training.energy.names import BIT, CLASSIFIER, UNIT
 from training.language.dropout import without_dropout
 
 EMBEDDINGS, POSITIONS = "embeddings.word_embeddings.weight", ("position_embeddings.weight", "wpe.weight")
@@ -28,7 +36,7 @@ class FirstWeights:
 
     folder: ModelFolder
     config: EnergyConfig | None = None
-    own_tokenizer: str | None = None
+    own: PreTrainedTokenizerFast | None = None  # that a classifier came with
 
 
 @dataclass(frozen=True)
@@ -51,38 +59,22 @@ class Report:
 
 def find_first_weights(init: str, preset: str | None, tokenizer: dict[str, Any]) -> FirstWeights:
     """Opens what --init names; it decides on the shape where the preset does not: encoder, decoder, unmasked, none."""
-    folder = open_model_folder(init)
+    folder, vocabulary = open_model_folder(init), tokenizer["vocabulary_size"]
     if preset == "encoder":
-        return _own_encoder(folder, tokenizer)
+        own = load_own_tokenizer(folder)
+        return FirstWeights(folder, encoder_config(folder, own, vocabulary), own)
     if preset == "decoder":
-        network = without_dropout(open_language_model(init).config, heads=True).to_dict()
-        return FirstWeights(folder, EnergyConfig(UNIT, folder.config.vocab_size, network, tokenizer["eos_token_id"]))
+        model = left_to_right(init)
+        own, same = load_own_tokenizer(folder), model.tokenizer_digest == tokenizer["digest"]
+        return FirstWeights(folder, decoder_config(folder, own, vocabulary, same), own)
     if preset == "unmasked":
         network = without_dropout(open_language_model(init).config, heads=True).to_dict() | {"is_causal": False}
         return FirstWeights(folder, EnergyConfig(BIT, folder.config.vocab_size, network, tokenizer["eos_token_id"]))
-    if isinstance(folder.config, EnergyConfig):
+    if isinstance(folder.config, EnergyConfig) or is_classifier(folder.config):
         energy = open_energy_model(init)
-        return FirstWeights(energy, None if preset else energy.config, energy.own_tokenizer)
+        own = load_own_tokenizer(energy) if energy.config.kind == CLASSIFIER else None
+        return FirstWeights(energy, None if preset else energy.config, own)
     return FirstWeights(folder)
-
-
-def _own_encoder(folder: ModelFolder, tokenizer: dict[str, Any]) -> FirstWeights:
-    """Any encoder with the tokenizer that it came with."""
-    own = load_own_tokenizer(folder)
-    network = without_dropout(folder.config, heads=True).to_dict()
-    config = EnergyConfig(BIT, tokenizer["vocabulary_size"], network, own_tokenizer=True)
-    config.separator = own.sep_token or own.eos_token or " "
-    return FirstWeights(folder, config, own.backend_tokenizer.to_str())
-
-
-def load_own_tokenizer(folder: ModelFolder) -> PreTrainedTokenizerFast:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder.folder, trust_remote_code=False)
-    except Exception as error:
-        raise UserError(f"--init {folder.name}: its tokenizer cannot be loaded ({first_line(error)})") from None
-    if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise UserError(f"--init {folder.name}: {type(tokenizer).__name__} has no fast version, which is needed here")
-    return tokenizer
 
 
 def copy_first_weights(model: EnergyModel, first: FirstWeights, encoder: TextEncoder, window: int) -> Report:
@@ -92,16 +84,16 @@ def copy_first_weights(model: EnergyModel, first: FirstWeights, encoder: TextEnc
     if isinstance(folder, EnergyModelFolder):
         folder.check_fits(window, encoder.description, "the store")
         return transplant(folder.load().state_dict(), model, folder.name, "")
+    if isinstance(model.network, Classifier):
+        state, new = first_classifier_weights(model, folder)
+        return transplant(state, model.network.classifier, folder.name, PREFIX, new=new)
     if kind == UNIT or (kind == BIT and not is_causal(transformer_of(model).config)):
         return _from_language_model(model, folder.name, encoder, window)
     if kind != BIT:
         raise UserError(
             f"--init {folder.name}: a {kind} model starts from nothing, or from another {kind} energy model"
         )
-    state = _encoder_state(folder)
-    remarks: list[str] = []
-    if not model.config.own_tokenizer:
-        state, remarks = _as_bert(state, folder, model, encoder)
+    state, remarks = _as_bert(_encoder_state(folder), folder, model, encoder)
     return transplant(state, transformer_of(model), folder.name, "network.transformer.", remarks, model)
 
 
@@ -112,12 +104,18 @@ def transformer_of(model: EnergyModel) -> PreTrainedModel:
 
 
 def _from_language_model(model: EnergyModel, name: str, encoder: TextEncoder, window: int) -> Report:
-    lm = open_language_model(name)
+    lm = left_to_right(name)
     lm.check_fits(window, encoder.description, "the store")
-    if lm.direction == RIGHT_TO_LEFT:
-        raise UserError(f"--init {name}: it reads right to left, an energy model reads left to right")
     state = lm.load().base_model.state_dict()
     return transplant(state, transformer_of(model), name, "network.transformer.", [], model)
+
+
+def left_to_right(name: str) -> LanguageModelFolder:
+    """A language model that reads as energy models do."""
+    lm = open_language_model(name)
+    if lm.direction == RIGHT_TO_LEFT:
+        raise UserError(f"--init {name}: it reads right to left, an energy model reads left to right")
+    return lm
 
 
 def _encoder_state(folder: ModelFolder) -> dict[str, Tensor]:
@@ -182,8 +180,9 @@ def transplant(
     prefix: str,
     remarks: list[str] | None = None,
     whole: nn.Module | None = None,
+    new: list[str] | None = None,
 ) -> Report:
-    """Copies every tensor of the source; of positions, as many as the target has."""
+    """Copies every tensor of the source, `new` ones among them; of positions, as many as the target has."""
     own, remarks = target.state_dict(), list(remarks or [])
     for tensor in sorted(source.keys() | own.keys()):
         there, here = source.get(tensor), own.get(tensor)
@@ -194,6 +193,8 @@ def transplant(
         if shapes[0] != shapes[1]:
             raise UserError(f"--init {name}: {tensor} is {shapes[0]} there and {shapes[1]} here: not the same shape")
     target.load_state_dict(source)
+    source = {tensor: value for tensor, value in source.items() if tensor not in (new or [])}
     taken = {prefix + tensor for tensor in source}
-    new = [tensor for tensor in (whole or target).state_dict() if tensor not in taken]
-    return Report(name, len(source), sum(value.numel() for value in source.values()), new, remarks)
+    names = (whole or target).state_dict()
+    left = [tensor for tensor in names if (tensor if whole else prefix + tensor) not in taken]
+    return Report(name, len(source), sum(value.numel() for value in source.values()), left, remarks)

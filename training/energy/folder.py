@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
@@ -9,13 +10,12 @@ from tokenizers import Tokenizer
 from pipeline.models.language_model import LanguageModelFolder, open_language_model
 from pipeline.models.model_folder import ModelFolder, open_model_folder
 from pipeline.runtime.errors import UserError
-from pipeline.text.tokenizer import load_tokenizer
+from pipeline.text.tokenizer import TextEncoder, load_tokenizer, read_tokenizer
 from training.energy.inputs import PlainReader, Reader, RetokenisingReader
+from training.energy.names import BIT, CLASSIFIER
 
 if TYPE_CHECKING:
     from training.energy.model import EnergyConfig, EnergyModel
-
-OWN_TOKENIZER = "encoder_tokenizer.json"
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,34 @@ class EnergyModelFolder(ModelFolder):
 
     def load(self, device: str = "cpu", precision: str | None = None) -> "EnergyModel":
         """The network, ready to be used."""
+        from transformers import AutoModelForSequenceClassification
+
+        from training.energy.classifier import with_classifier
         from training.energy.model import EnergyModel
 
+        if self.config.kind == CLASSIFIER:
+            return with_classifier(self.config, self.load_as(AutoModelForSequenceClassification, device, precision))
         return self.load_as(EnergyModel, device, precision)
+
+    @cached_property
+    def encoder(self) -> TextEncoder:
+        """The tokenizer of the windows that it was trained on."""
+        from training.energy.classifier import WINDOWS_TOKENIZER
+
+        if self.config.kind == CLASSIFIER:
+            return read_tokenizer(os.path.join(self.folder, WINDOWS_TOKENIZER), self.config.eos_token)
+        return load_tokenizer(self.folder)
+
+    @cached_property
+    def tokenizer_digest(self) -> str:
+        return self.encoder.digest
 
     @property
     def own_tokenizer(self) -> str | None:
-        """The tokenizer of an encoder that has one of its own, as JSON."""
+        """The tokenizer of a classifier that reads text, as JSON."""
         if not self.config.own_tokenizer:
             return None
-        path = os.path.join(self.folder, OWN_TOKENIZER)
+        path = os.path.join(self.folder, "tokenizer.json")
         try:
             with open(path, encoding="utf-8") as file:
                 return file.read()
@@ -43,7 +61,7 @@ class EnergyModelFolder(ModelFolder):
             raise UserError(f"{path}: the tokenizer of {self.name} cannot be read ({error})") from None
 
     def reader(self) -> Reader:
-        return reader_for(self.config, self.folder, self.own_tokenizer)
+        return reader_for(self.config, self.encoder, self.own_tokenizer)
 
     def check_fits(self, window: int, tokenizer: dict[str, Any], of: str) -> None:
         """Refuses windows (of `window` tokens, with a manifest's `tokenizer`) that this model cannot read."""
@@ -56,28 +74,32 @@ class EnergyModelFolder(ModelFolder):
 
 def open_energy_model(name: str) -> EnergyModelFolder:
     """From an energy model's folder, here or in a bucket, or from the hub by its name."""
-    from training.energy.model import EnergyConfig  # its type becomes known to transformers, before it reads the folder
-
-    found = open_model_folder(name, "energy model")
-    if not isinstance(found.config, EnergyConfig):
-        raise UserError(f"{name}: a {found.config.model_type} model, not an energy model")
-    return EnergyModelFolder(found.name, found.folder, found.config)
+    model = open_either(name)
+    if not isinstance(model, EnergyModelFolder):
+        raise UserError(f"{name}: a {model.config.model_type} model, not an energy model")
+    return model
 
 
 def open_either(name: str) -> EnergyModelFolder | LanguageModelFolder:
     """An energy model, or a language model in its place, whose energy is minus the log-probability."""
-    from training.energy.model import EnergyConfig
+    from training.energy.classifier import energy_config, is_classifier
+    from training.energy.model import EnergyConfig  # its type becomes known to transformers, before it reads the folder
 
-    is_energy = isinstance(open_model_folder(name).config, EnergyConfig)
-    return open_energy_model(name) if is_energy else open_language_model(name)
+    found = open_model_folder(name, "energy model")
+    if is_classifier(found.config):
+        return EnergyModelFolder(found.name, found.folder, energy_config(found.config, name))
+    if not isinstance(found.config, EnergyConfig):
+        return open_language_model(name)
+    if found.config.kind == BIT and found.config.own_tokenizer:
+        raise UserError(f"{name}: an encoder of a form that is no longer read: train it again")
+    return EnergyModelFolder(found.name, found.folder, found.config)
 
 
-def reader_for(config: "EnergyConfig", tokenizer: str, own: str | None) -> Reader:
-    """How a model reads windows of the ids that `tokenizer` (a folder) explains."""
+def reader_for(config: "EnergyConfig", encoder: TextEncoder, own: str | None) -> Reader:
+    """How a model reads windows of the ids that `encoder` explains."""
     if own is None:
         return PlainReader()
-    separator = str(getattr(config, "separator", ""))
-    return RetokenisingReader(load_tokenizer(tokenizer), Tokenizer.from_str(own), separator, config.positions)
+    return RetokenisingReader(encoder, Tokenizer.from_str(own), config.separator, config.positions)
 
 
 def check_length(config: "EnergyConfig", window: int, of: str, name: str) -> None:

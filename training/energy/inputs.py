@@ -123,8 +123,8 @@ class PlainReader:
 class RetokenisingReader:
     """For an encoder with a tokenizer of its own: windows become text, the text its ids; what was read is remembered.
 
-    An end of document becomes the encoder's own separator. What exceeds the encoder's positions is cut off at the end
-    and counted.
+    An end of document becomes the encoder's own separator. What exceeds the encoder's positions is cut off at the end,
+    before whatever the encoder ends a text with, and counted.
     """
 
     encoder: TextEncoder
@@ -137,6 +137,8 @@ class RetokenisingReader:
 
     def __post_init__(self) -> None:
         self.own.no_truncation()
+        if self.longest is not None:
+            self.own.enable_truncation(self.longest)
         self.own.no_padding()
 
     def read(self, windows: Sequences) -> Sequences:
@@ -154,8 +156,8 @@ class RetokenisingReader:
             )
             texts = [text.replace(self.encoder.eos_token, self.separator) for text in texts]
             for key, encoding in zip(new, self.own.encode_batch(texts), strict=True):
-                self.known[key] = np.array(encoding.ids[: self.longest], np.int32)
-                self.cut += self.longest is not None and len(encoding.ids) > self.longest
+                self.known[key] = np.array(encoding.ids, np.int32)
+                self.cut += bool(encoding.overflowing)
         for key in keys:
             self.known.move_to_end(key)
         found = pad([self.known[key] for key in keys])

@@ -1,12 +1,16 @@
 """Energy models: token ids in, one energy a sequence out. Real text has low energy; the score is -E.
 
-Four kinds, one class, so that `EnergyModel.from_pretrained(folder)` opens any of them:
+Five kinds, one class:
 
   linear   E(x) = sum over positions of one learned scalar a token
   bilstm   E(x) = w . mean over positions of the top states of a bidirectional LSTM + b
   unit     the same with a causal Transformer, whose states never look ahead
   bit      E(x) = w . the top state at the first position of a bidirectional Transformer + b: an encoder, or a language
            model whose causal mask is taken away
+  classifier   E(x) = -logit of transformers' own sequence classifier of one label, its head included: an encoder's or
+               a decoder's (training/energy/classifier.py)
+
+`EnergyModel.from_pretrained(folder)` opens the first four, `open_energy_model(folder).load()` all.
 """
 
 import inspect
@@ -17,21 +21,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel, initialization
+from transformers import (
+    MODEL_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    PretrainedConfig,
+    PreTrainedModel,
+    initialization,
+)
 
 from pipeline.models.residual_lm import config_of
-from training.energy.names import BILSTM, BIT, LINEAR, UNIT
+from training.energy.names import BILSTM, BIT, CLASSIFIER, LINEAR, UNIT
 
 PARTS = 8  # that a batch of unequal lengths is computed in, at most
 LEAST_IN_A_PART = {"cpu": 4, "cuda": 32}  # sequences: fewer would leave a GPU waiting
+WITH_NETWORK = (UNIT, BIT, CLASSIFIER)  # whose `network` is the configuration of a Transformer
 
 
 class EnergyConfig(PretrainedConfig):
     """An energy model's kind and sizes.
 
-    `network` are the sizes of a bilstm, or the whole configuration of the Transformer inside of a unit or a bit.
-    `start_id` is put before every sequence by the model itself (unit and bit). A bit with `own_tokenizer` does
-    not read the store's ids but those of its own tokenizer, which come with whatever it begins a text with.
+    `network` are the sizes of a bilstm, or the whole configuration of the Transformer inside of the others.
+    `start_id` is put before every sequence by the model itself (unit and bit). A classifier with `own_tokenizer` does
+    not read the store's ids but those of its own tokenizer, which come with whatever it begins a text with; the end of
+    a document is its `separator` then.
     """
 
     model_type = "residual_ebm_energy"
@@ -43,6 +57,7 @@ class EnergyConfig(PretrainedConfig):
         network: dict[str, Any] | None = None,
         start_id: int | None = None,
         own_tokenizer: bool = False,
+        separator: str = "",
         **kwargs: Any,
     ):
         self.kind = kind
@@ -50,12 +65,13 @@ class EnergyConfig(PretrainedConfig):
         self.network = network or {}
         self.start_id = start_id
         self.own_tokenizer = own_tokenizer
+        self.separator = separator
         super().__init__(**{"tie_word_embeddings": False} | kwargs)
 
     @property
     def positions(self) -> int | None:
         """How many ids it can read, those that it adds itself included; None: any number."""
-        return positions_in(config_of(self.network)) if self.kind in (UNIT, BIT) else None
+        return positions_in(config_of(self.network)) if self.kind in WITH_NETWORK else None
 
     @property
     def longest(self) -> int | None:
@@ -111,7 +127,8 @@ class Head(nn.Linear):
         super().__init__(width, 1)
 
     def forward(self, states: Tensor) -> Tensor:
-        return F.linear(states.float(), self.weight.float(), self.bias.float())
+        bias = None if self.bias is None else self.bias.float()
+        return F.linear(states.float(), self.weight.float(), bias)
 
 
 class BagOfTokens(nn.Module):
@@ -149,16 +166,8 @@ class BidirectionalLSTM(nn.Module):
         return self.energy(mean_over_positions(states, mask)).squeeze(1)
 
 
-class TransformerEnergy(nn.Module):
-    """What unit and bit share: any Transformer of transformers', and a linear function of its top states."""
-
-    def __init__(self, config: EnergyConfig):
-        super().__init__()
-        self.start_id = config.start_id
-        self.transformer = without_pooler(config_of(config.network))
-        self.energy = Head(self.transformer.config.hidden_size)
-        if not is_causal(self.transformer.config):
-            remove_causal_mask(self.transformer)
+class InParts(nn.Module):
+    """A Transformer that computes sequences of like length together."""
 
     def forward(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         """Sequences of like length are computed together, so that little of what is computed is padding."""
@@ -176,14 +185,23 @@ class TransformerEnergy(nn.Module):
     def energies(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         """Of sequences that are computed together."""
 
+
+class TransformerEnergy(InParts):
+    """What unit and bit share: any Transformer of transformers', and a linear function of its top states."""
+
+    def __init__(self, config: EnergyConfig):
+        super().__init__()
+        self.start_id = config.start_id
+        self.transformer = without_pooler(config_of(config.network))
+        self.energy = Head(self.transformer.config.hidden_size)
+        if not is_causal(self.transformer.config):
+            remove_causal_mask(self.transformer)
+
     def get_input_embeddings(self) -> nn.Module:
         return self.transformer.get_input_embeddings()
 
     def states(self, ids: Tensor, mask: Tensor | None, **options: Any) -> Tensor:
-        if self.start_id is not None:
-            start = ids.new_full((len(ids), 1), self.start_id)
-            ids = torch.cat([start, ids], dim=1)
-            mask = None if mask is None else torch.cat([mask.new_ones((len(mask), 1)), mask], dim=1)
+        ids, mask = started(ids, mask, self.start_id)
         return self.transformer(input_ids=ids, attention_mask=mask, **options).last_hidden_state
 
 
@@ -194,6 +212,10 @@ class Causal(TransformerEnergy):
         states = self.states(ids, mask, use_cache=False)[:, -ids.shape[1] :]
         return self.energy(mean_over_positions(states, mask)).squeeze(1)
 
+    def of_states(self, context: Tensor, completion: Tensor, length: int) -> Tensor:
+        """From the sum of a context's top states and those of a completion, which were computed apart."""
+        return self.energy((context + completion.float().sum(1)) / length).squeeze(1)
+
 
 class Bidirectional(TransformerEnergy):
     def energies(self, ids: Tensor, mask: Tensor | None) -> Tensor:
@@ -201,12 +223,60 @@ class Bidirectional(TransformerEnergy):
         return self.energy(self.states(ids, mask, **options)[:, 0]).squeeze(1)
 
 
-NETWORKS: dict[str, type[BagOfTokens | BidirectionalLSTM | TransformerEnergy]] = {
+class Classifier(InParts):
+    """A sequence classifier as transformers has it: what it reads besides the ids is what its own users give it."""
+
+    def __init__(self, config: EnergyConfig):
+        super().__init__()
+        self.classifier = AutoModelForSequenceClassification.from_config(config_of(config.network))
+        head_of(self.classifier).__class__ = Head
+        self.pad_id: int = self.classifier.config.pad_token_id
+        self.start_id = config.start_id
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.classifier.get_input_embeddings()
+
+    @property
+    def is_decoder(self) -> bool:
+        """Whether the energy is a function of the last state, which sees only what comes before."""
+        return hasattr(self.classifier, "score")
+
+    @property
+    def transformer(self) -> PreTrainedModel:
+        return self.classifier.base_model
+
+    def of_states(self, context: Tensor, completion: Tensor, length: int) -> Tensor:
+        """From the top states of a completion, where they are a decoder's: the last one alone counts."""
+        return -self.classifier.score(completion[:, -1]).squeeze(1)
+
+    def energies(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        ids, found = started(ids, mask, self.start_id)
+        seen = torch.ones_like(ids) if found is None else found
+        options = {"use_cache": False} if self.is_decoder else {}
+        padded = torch.where(seen > 0, ids, self.pad_id)  # decoders find a sequence's end by it
+        return -self.classifier(input_ids=padded, attention_mask=seen, **options).logits[:, 0]
+
+
+NETWORKS: dict[str, type[BagOfTokens | BidirectionalLSTM | TransformerEnergy | Classifier]] = {
     LINEAR: BagOfTokens,
     BILSTM: BidirectionalLSTM,
     UNIT: Causal,
     BIT: Bidirectional,
+    CLASSIFIER: Classifier,
 }
+
+
+def head_of(classifier: nn.Module) -> nn.Linear:
+    """The layer that the one logit comes from, whatever its family calls it."""
+    return [module for module in classifier.modules() if isinstance(module, nn.Linear) and module.out_features == 1][-1]
+
+
+def started(ids: Tensor, mask: Tensor | None, start_id: int | None) -> tuple[Tensor, Tensor | None]:
+    """Sequences with the token that precedes them, if there is one."""
+    if start_id is None:
+        return ids, mask
+    ids = torch.cat([ids.new_full((len(ids), 1), start_id), ids], dim=1)
+    return ids, None if mask is None else torch.cat([mask.new_ones((len(mask), 1)), mask], dim=1)
 
 
 def parts_of_like_length(lengths: Tensor) -> list[Tensor]:

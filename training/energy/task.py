@@ -7,11 +7,13 @@ from typing import Any
 import pyarrow as pa
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerFast
 
 from pipeline.text.tokenizer import TextEncoder
 from training.data.mixture import Mixture
-from training.energy.folder import OWN_TOKENIZER
+from training.energy.classifier import save_classifier
 from training.energy.inputs import COLUMNS, Reader, completed
+from training.energy.lora import merged
 from training.energy.model import EnergyModel, parts_of_like_length
 from training.energy.objectives import OBJECTIVES
 from training.loop.trainer import Places
@@ -28,7 +30,7 @@ class NoiseContrast:
     negatives: int
     reader: Reader
     encoder: TextEncoder
-    own_tokenizer: str | None
+    own: PreTrainedTokenizerFast | None
     context_lengths: list[int]
     provenance: dict[str, Any]
     positions: int = 0
@@ -58,7 +60,7 @@ class NoiseContrast:
         A single batch is not asked: what it is computed in, parts or as a whole, must be the same on all ranks.
         """
         imported = (store.manifest.parent is None for mixture in (self.train, self.valid) for store in mixture.stores)
-        return bool(self.own_tokenizer) or any(imported)
+        return self.model.config.own_tokenizer or any(imported)
 
     def _count(self, lengths: Tensor) -> None:
         parts = parts_of_like_length(lengths)
@@ -119,9 +121,10 @@ class NoiseContrast:
         return found
 
     def save(self, folder: str, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
+        if self.own is not None:
+            weights = merged(state, self.model)
+            save_classifier(self.model, folder, weights, self.provenance | notes, self.encoder, self.own)
+            return
         self.model.config.provenance = self.provenance | notes
         self.model.save_pretrained(folder, state_dict=state)
         self.encoder.save(folder)
-        if self.own_tokenizer:
-            with open(f"{folder}/{OWN_TOKENIZER}", "w", encoding="utf-8") as file:
-                file.write(self.own_tokenizer)

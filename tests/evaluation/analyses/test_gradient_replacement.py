@@ -1,8 +1,5 @@
 """The job of gradient-guided replacements, against both models themselves."""
 
-import json
-import shutil
-
 import numpy as np
 import pytest
 import torch
@@ -11,9 +8,11 @@ from transformers import AutoModelForCausalLM
 from evaluation.analyses import gradient_replacement
 from pipeline.runtime.errors import UserError
 from pipeline.text.builtin_corpora import ALPHABET
-from pipeline.text.tokenizer import character_tokenizer
+from pipeline.text.tokenizer import character_tokenizer, load_tokenizer
 from tests.evaluation.analyses.conftest import KINDS
+from tests.helpers.pretrained import untrained
 from tests.training.energy.test_inputs import by_hand
+from training.energy.classifier import save_classifier
 from training.energy.folder import open_energy_model
 
 
@@ -89,10 +88,9 @@ def test_a_linear_energy_changes_by_what_was_estimated(greedy, models, negatives
 
 
 def test_bad_input_is_named(models, stores, negatives, generators, tmp_path):
-    own = tmp_path / "own"
-    shutil.copytree(models["bit-nano"], own)
-    config = json.loads((own / "config.json").read_text())
-    (own / "config.json").write_text(json.dumps(config | {"own_tokenizer": True}))
+    encoder, own = load_tokenizer(negatives.valid.path), tmp_path / "own"
+    network, first, _ = untrained("encoder", encoder, tmp_path)
+    save_classifier(network, str(own), network.state_dict(), {}, encoder, first.own)
     good = {"energy": models["unit-nano"], "generator": generators["left_to_right"], "store": negatives.valid.path}
     cases = [
         ({"energy": str(own)}, f"--energy {own}: an encoder with a tokenizer of its own"),

@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM
 from pipeline.engines.generator import Generator, open_generator
 from pipeline.engines.sampling import Sampling, request_seed
 from pipeline.engines.torch_engine import TorchEngine
-from pipeline.engines.vllm_engine import CPU_BLOCK, VllmEngine, kept_mass
+from pipeline.engines.vllm_engine import VllmEngine, kept_mass
+from pipeline.engines.vllm_process import CPU_BLOCK
 from pipeline.models.conv_lm import ConvConfig
 from pipeline.models.language_model import open_language_model
 from pipeline.models.model_folder import quiet
