@@ -20,7 +20,7 @@ from pipeline.windows.tokenise import TokenisedGroup
 
 SHARD_ROWS = 8192
 MOST_SHARD_BYTES = 1 << 30  # a shard is sorted in memory
-RUN_ROWS, LEAST_RUNS, MOST_RUNS = 1 << 17, 4, 512
+RUN_ROWS, LEAST_RUNS, MOST_RUNS = 1 << 16, 4, 512
 WRITERS = 2
 
 

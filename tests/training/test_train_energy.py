@@ -306,7 +306,7 @@ def test_a_classifier_that_was_killed_is_the_classifier_of_a_run_that_was_not(ne
     begun = AutoModelForCausalLM.from_pretrained(generators["left_to_right"]).state_dict()
     attention, embeddings = "transformer.h.0.attn.c_attn.weight", "transformer.wte.weight"
     assert not torch.allclose(begun[attention], found[0][attention], atol=1e-6)
-    assert torch.equal(begun[embeddings], found[0][embeddings]) == bool(lora)
+    assert torch.equal(begun[embeddings], found[0][embeddings][:14]) == bool(lora)  # the last one is the padding's
     row = Store(negatives.valid.path)[0]
     energy = open_energy_model(str(tmp_path / "whole")).load()(torch.tensor([row["tokens"]])).item()
     logit = AutoModelForSequenceClassification.from_pretrained(tmp_path / "whole")(torch.tensor([row["tokens"]])).logits

@@ -13,8 +13,10 @@ from training.energy.folder import EnergyModelFolder
 from training.energy.model import Bidirectional
 
 START = ("<s>", "<|s|>")  # the first that is no piece of the vocabulary
-BODY = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "layer_norm_eps")
-BODY += ("vocab_size", "max_position_embeddings", "type_vocab_size")
+BODY = [
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "layer_norm_eps"),
+    *("vocab_size", "max_position_embeddings", "type_vocab_size"),
+]
 
 
 def as_electra(folder: EnergyModelFolder) -> tuple[ElectraForSequenceClassification, PreTrainedTokenizerFast]:
