@@ -34,6 +34,7 @@ from studies.orchestration.study import ROOT, Job, Study, study_file
 SNAKEFILE = os.path.join(ROOT, "studies", "orchestration", "Snakefile")
 BAR = "{n_fmt} of {total_fmt} jobs, {elapsed} {postfix}"
 LAST_WORDS = 8  # lines that a job's output ends with: our scripts say there what they made
+WORTH_SAYING = 60  # seconds that are left at least, where there are jobs of kinds that have not been seen yet
 # Our scripts hold their own locks and finish their own files. Snakemake decides by time alone; changed commands are
 # noticed here, before it starts.
 ALWAYS = ["--nolock", "--rerun-incomplete", "--rerun-triggers", "mtime", "--quiet", "all"]
@@ -240,7 +241,8 @@ def watch(process: "subprocess.Popen[bytes]", study: Study, left: list[Job], cor
             rest = time_left(waiting, {job.name: now - started[job.name] for job in at_work}, times, cores)
             words = "; ".join(f"{job.name} {says(study, job)}" for job in at_work)
             sure = all(kind_of(job) in times for job in waiting)
-            words = f"{'about' if sure else 'more than'} {in_time(rest)} left; {words}" if rest is not None else words
+            if rest is not None and (sure or rest >= WORTH_SAYING):
+                words = f"{'about' if sure else 'more than'} {in_time(rest)} left; {words}"
             bar.set_postfix_str(words, refresh=True)
             if bar.disable and wants_lines():
                 lines.show(study.title, len(left) - len(waiting), len(left), words)
