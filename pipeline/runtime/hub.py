@@ -116,7 +116,8 @@ def reason(error: BaseException) -> str | None:
             return _refusal(error)
         case no_answer():
             return f"{constants.ENDPOINT} does not answer ({first_line(error)}): check the network, and HF_ENDPOINT"
-    return reason(error.__cause__) if isinstance(error, OSError) and error.__cause__ is not None else None
+    # The client wraps what happens in its threads, and what its filesystem does not find.
+    return reason(error.__cause__) if isinstance(error, OSError | RuntimeError) and error.__cause__ else None
 
 
 def _refusal(error: Any) -> str:

@@ -47,15 +47,12 @@ class Upload:
 
     def send(self, private: bool, message: str) -> str:
         """Makes the repository if there is none, and commits; the commit's address."""
-        from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
         self.check()
-        if get_token() is None:
-            raise UserError(
-                f"--repo {self.repo}: no token of the hub is known, and it is not written without: {LOG_IN}"
-            )
+        check_token(self.repo)
         api = HfApi()
-        with reaching(f"--repo {self.repo}"), quiet():
+        with reaching(self.repo), quiet():
             api.create_repo(self.repo, repo_type=self.kind, private=private or None, exist_ok=True)
             there = api.repo_info(self.repo, repo_type=self.kind)
             if private and not there.private:
@@ -70,14 +67,29 @@ class Upload:
                     self.repo, operations, commit_message=message, repo_type=self.kind, parent_commit=there.sha
                 )
             except ValueError as error:  # of the page's head, and of what the hub's answers do not hold
-                raise UserError(f"--repo {self.repo}: the hub refuses this ({' '.join(str(error).split())})") from None
+                raise UserError(f"{self.repo}: the hub refuses this ({' '.join(str(error).split())})") from None
         forget_listings()
         return str(made.commit_url)
 
 
 def check_repo(repo: str) -> None:
     if not REPOSITORY.fullmatch(repo):
-        raise UserError(f"--repo {repo}: not a name of the hub: it is user/name, of letters, digits, - _ and .")
+        raise UserError(f"{repo}: not a name of the hub: it is user/name, of letters, digits, - _ and .")
+
+
+def check_token(repo: str) -> None:
+    """Whether it may write there is for the hub to say; without one nobody may."""
+    from huggingface_hub import get_token
+
+    if get_token() is None:
+        raise UserError(f"{repo}: no token of the hub is known, and nobody writes there without: {LOG_IN}")
+
+
+def is_there(repo: str, kind: str) -> bool:
+    from huggingface_hub import HfApi
+
+    with reaching(repo):
+        return bool(HfApi().repo_exists(repo, repo_type=kind))
 
 
 def forget_listings() -> None:
