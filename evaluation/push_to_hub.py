@@ -12,6 +12,7 @@ wherever its folder does (--energy user/energy). A manifest and a config.json go
 The token is huggingface_hub's: HF_TOKEN, or `hf auth login`. It is written nowhere.
 """
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class PushSettings(Settings):
         group=PAGE,
     )
     base_model: str | None = setting(
-        None, metavar="NAME", help="on the hub, of the weights that it started from, by their digest", group=PAGE
+        None, metavar="USER/NAME", help="on the hub, of the weights that it started from, by their digest", group=PAGE
     )
     dataset: tuple[str, ...] = setting(
         (),
@@ -59,7 +60,10 @@ class PushSettings(Settings):
     dry_run: bool = setting(False, help="show the page and the files, and send nothing", recorded=False)
 
     def check(self) -> None:
-        check_repo(self.repo)
+        for name in (self.repo, *self.dataset, *([self.base_model] if self.base_model else [])):
+            check_repo(name)
+        if self.license is not None and not re.fullmatch(r"[a-z0-9.+-]+", self.license):
+            raise UserError(f"--license {self.license}: one of the hub's names is needed, such as apache-2.0 or other")
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ def results_of(metrics: Sequence[Metric], task: str) -> "list[EvalResult]":
             dataset_type=kinds[metric.data],
             dataset_name=" ".join(metric.data.split()),
             metric_type=metric.kind,
-            metric_name=name,
+            metric_name=" ".join(name.split()),
             metric_value=value,
         )
         for metric in metrics

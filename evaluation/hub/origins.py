@@ -19,7 +19,7 @@ def check_base_model(name: str | None, subject: ModelSubject | StoreSubject) -> 
     known = {digest for digest in map(subject.model.provenance.get, ("init", "base")) if digest}
     if not known:
         raise UserError(f"--base_model {name}: {subject.model.name} does not say that it started from other weights")
-    if (digest := open_model_folder(name).weights_digest) not in known:
+    if (digest := open_model_folder(f"{HUB}{name}").weights_digest) not in known:
         raise UserError(
             f"--base_model {name}: its weights have the digest {digest[:16]}, and {subject.model.name} started from "
             f"{', '.join(str(one)[:16] for one in sorted(known))}"

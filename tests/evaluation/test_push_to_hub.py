@@ -118,9 +118,7 @@ def test_damage_on_the_hub_is_named(hub, folders, capsys):
     files[name] = files[name][:-1] + b"x"
     assert verify_store.main([place]) == 1
     assert f"{place}/{name}: its bytes have changed" in capsys.readouterr().out
-    with pytest.raises(
-        UserError, match=r"--repair: hf://.* is on the hub: repair the folder that was sent"
-    ):
+    with pytest.raises(UserError, match=r"--repair: hf://.* is on the hub: repair the folder that was sent"):
         verify_store.main([place, "--repair", "--trust"])
 
 
@@ -223,7 +221,8 @@ def test_tokens_are_written_nowhere(hub, folders, tmp_path, capsys):
 
 def test_what_is_wrong_is_one_line(hub, folders):
     for flags, said in (
-        (["--license", "no such license"], "user/lm: the hub refuses this .*license no such license is none of ours"),
+        (["--license", "none-such"], "user/lm: the hub refuses this .*license none-such is none of ours"),
+        (["--license", "mit\n---\n# Trusted"], "--license .*: one of the hub's names is needed"),
         (["--repo", "lm"], "^lm: not a name of the hub: it is user/name"),
         (["--metrics", f"{folders.windows}/manifest.json"], "--metrics .*: neither grid.json nor bounds.json"),
     ):

@@ -207,7 +207,7 @@ class Handler(BaseHTTPRequestHandler):
             head, said = None, str(error)
         else:
             said = f"license {head.get('license')} is none of ours"
-        if not isinstance(head, dict) or head.get("license") == "no such license":
+        if not isinstance(head, dict) or head.get("license") == "none-such":
             self.say({"errors": [{"message": said}], "warnings": []}, 400)
         else:
             self.say({"errors": [], "warnings": []})
