@@ -70,6 +70,21 @@ def test_a_killed_upload_sends_the_rest(hub):
     assert FILES.items() <= hub.of("user/set", "dataset").files.items()
 
 
+def test_what_somebody_else_sends_meanwhile_is_not_undone(hub, monkeypatch):
+    upload(FILES)
+    looked = HfApi.list_repo_files
+
+    def look_and_wait(*given, **named):
+        found = looked(*given, **named)
+        hub.of("user/set", "dataset").commit({"theirs": b""}, "theirs")
+        return found
+
+    monkeypatch.setattr(HfApi, "list_repo_files", look_and_wait)
+    with pytest.raises(UserError, match=r"^user/set: somebody else wrote there at the same time .*: run the same"):
+        upload({"mine": b""})
+    assert hub.of("user/set", "dataset").files == {"theirs": b""}
+
+
 def test_the_hub_is_not_written_file_by_file(hub):
     upload(FILES)
     for write in (lambda: files.put(f"{PLACE}/x", b""), lambda: files.remove(f"{PLACE}/manifest.json")):
