@@ -11,6 +11,9 @@
 The output is a folder: data/SPLIT-00000-of-00004.parquet, a file for every shard of the store, and README.md, the page
 that the hub shows, made from the store's manifest. Export stores of other splits into the same folder, and it has all
 of them. What was killed continues with the files that are missing.
+
+With --output hf://datasets/user/name it is made in a temporary folder and sent to the hub whole, in one commit, beside
+the splits that are there. The token is huggingface_hub's: HF_TOKEN, or `hf auth login`.
 """
 
 import json
@@ -18,7 +21,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,10 +29,12 @@ import pyarrow.compute as pc
 
 from pipeline.pairs.card import card
 from pipeline.pairs.formats import CONVERSATIONAL, FORMATS, LABELLED, LABELS, N_TUPLE, PREFERENCE, PairFormat, table_of
+from pipeline.pairs.hub_folder import HubFolder, shown_name
 from pipeline.pairs.texts import texts_of
 from pipeline.runtime import files
 from pipeline.runtime.digests import digest_of
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.hub import is_hub
 from pipeline.runtime.progress import Bar
 from pipeline.runtime.settings import Settings, read_settings, setting
 from pipeline.runtime.summary import print_summary
@@ -56,7 +61,8 @@ class ExportPairsSettings(Settings):
     )
     split: str | None = setting(None, help="its name in the data set (default: the store's)")
     licence: str = setting("other", help="of the data set, for its page: one of the hub's names (default: other)")
-    output: str = setting(metavar="DIR", help="the data set's folder, on any filesystem")
+    output: str = setting(metavar="DIR", help="the data set's folder, on any filesystem or the hub")
+    private: bool = setting(False, help="on the hub: for you alone; one that is there already and public is refused")
     overwrite: bool = setting(False, help="replace what was exported with other settings")
 
     def check(self) -> None:
@@ -64,6 +70,8 @@ class ExportPairsSettings(Settings):
             raise UserError(f"--conversational: for --format {PREFERENCE} alone")
         if self.split is not None and not re.fullmatch(r"\w+(\.\w+)*", self.split):
             raise UserError(f"--split {self.split!r}: letters, digits, _ and dots, as the hub has it")
+        if self.private and not is_hub(self.output):
+            raise UserError(f"--private: for --output hf://datasets/user/name alone, not {self.output}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,11 +83,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def export_pairs(settings: ExportPairsSettings) -> dict[str, Any]:
     """Writes the files that are not there yet, then the page; what the data set says of this split."""
     store = Store(settings.store, kind="negatives")
-    form = CONVERSATIONAL if settings.conversational else FORMATS[settings.format]
     split = settings.split or re.sub(r"\W", "_", str(store.manifest.settings.get("split") or "train"))
+    if not is_hub(settings.output):
+        return export_here(settings, store, split, settings.output)
+    with HubFolder.of(settings.output, [settings.to_json(), store.manifest.digest]) as hub:
+        hub.fetch(FACTS, split)
+        facts = export_here(replace(settings, output=hub.folder, private=False), store, split, settings.output)
+        return facts | {"commit": hub.send(split, (DATA, FACTS), settings.private)}
+
+
+def export_here(settings: ExportPairsSettings, store: Store, split: str, place: str) -> dict[str, Any]:
+    """The same in a folder; `place` is what the page and errors call it."""
+    form = CONVERSATIONAL if settings.conversational else FORMATS[settings.format]
     negatives = negatives_of(store, settings.format)
     facts = facts_of(settings, store, form, negatives)
-    claim(settings, split, facts)
+    claim(settings, split, facts, place)
     encoder = load_tokenizer(settings.store)
     rows, shards = 0, len(store.manifest.shards)
     with Bar(total=len(store), desc="exporting", unit=" rows", unit_scale=True) as bar:
@@ -95,7 +113,7 @@ def export_pairs(settings: ExportPairsSettings) -> dict[str, Any]:
             bar.update(shard.rows)
     facts |= {"rows": rows}
     files.put(files.join(settings.output, FACTS, f"{split}.json"), json.dumps(facts, indent=1).encode())
-    write_card(settings, form)
+    write_card(settings, form, place)
     return facts | {"split": split}
 
 
@@ -132,7 +150,7 @@ def facts_of(settings: ExportPairsSettings, store: Store, form: PairFormat, nega
     }
 
 
-def claim(settings: ExportPairsSettings, split: str, facts: dict[str, Any]) -> None:
+def claim(settings: ExportPairsSettings, split: str, facts: dict[str, Any], place: str) -> None:
     """Notes what is exported before its files: those of another store or form are refused, or replaced if asked for."""
     note = files.join(settings.output, FACTS, f"{split}.json")
     if files.is_file(note):
@@ -141,7 +159,7 @@ def claim(settings: ExportPairsSettings, split: str, facts: dict[str, Any]) -> N
             return
         if not settings.overwrite:
             raise UserError(
-                f"--output {settings.output}: its split {split} was exported from another store or with other "
+                f"--output {place}: its split {split} was exported from another store or with other "
                 f"settings: choose another --output or --split, or --overwrite"
             )
         for folder in (DATA, FACTS):
@@ -177,7 +195,7 @@ def encoded(pairs: pa.Table, settings: ExportPairsSettings) -> bytes | pa.Buffer
     return sink.getvalue()
 
 
-def write_card(settings: ExportPairsSettings, form: PairFormat) -> None:
+def write_card(settings: ExportPairsSettings, form: PairFormat, place: str) -> None:
     """The page of all splits that are there whole."""
     splits = {}
     for name in sorted(files.names_in(files.join(settings.output, FACTS))):
@@ -186,7 +204,7 @@ def write_card(settings: ExportPairsSettings, form: PairFormat) -> None:
             if "rows" in facts:
                 splits[name.removesuffix(".json")] = facts
     first = sorted(splits.items(), key=lambda item: (item[0] != "train", item[0]))
-    name = os.path.basename(settings.output.rstrip("/"))
+    name = shown_name(place) if is_hub(place) else os.path.basename(place.rstrip("/"))
     page = card(name, settings.format, form.readers, settings.file_format, settings.licence, dict(first))
     files.put(files.join(settings.output, CARD), page.encode())
 
@@ -196,7 +214,8 @@ def describe(settings: ExportPairsSettings, facts: dict[str, Any]) -> None:
         "pairs": f"{facts['rows']:,} rows of {', '.join(facts['columns'])}",
         "split": facts["split"],
         "generator": str(facts["generator"]),
-        "open it": f'datasets.load_dataset("{settings.output}", split="{facts["split"]}")',
+        "open it": f'datasets.load_dataset("{shown_name(settings.output)}", split="{facts["split"]}")',
+        "commit": facts.get("commit", ""),
     }
     print_summary(f"data set {settings.output}", shown)
 

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import schemas
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, exit_with
+from pipeline.runtime.hub import is_hub
 from pipeline.runtime.lock import writing
 from pipeline.runtime.progress import Bar
 from pipeline.runtime.settings import Settings, read_known_settings, setting
@@ -48,6 +49,10 @@ class VerifySettings(Settings):
     store: str = setting(metavar="STORE", help="the store's folder, on any filesystem", positional=True)
     repair: bool = setting(False, help="remove what is bad and make it again")
     trust: bool = setting(False, help="let a repair read and write the places outside of the store that it names")
+
+    def check(self) -> None:
+        if self.repair and is_hub(self.store):
+            raise UserError(f"--repair: {self.store} is on the hub: repair the folder that was sent, and send it again")
 
 
 @dataclass(frozen=True)

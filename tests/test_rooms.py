@@ -32,6 +32,7 @@ ORDER = [
     ["evaluation.analyses"],
     ["evaluation.reporting"],
     ["evaluation.claims"],
+    ["evaluation.hub"],
     ["evaluation.human.study"],
     ["evaluation.human.site"],
     ["evaluation.human"],

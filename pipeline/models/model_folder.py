@@ -17,6 +17,7 @@ from pipeline.models.file_digests import check_file, file_digest, known_digests
 from pipeline.models.precision import BF16, FP16, FP32, hardware_of, loading_dtype
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError, first_line
+from pipeline.runtime.hub import HUB, is_hub, reason
 from pipeline.runtime.private import private_folder
 from pipeline.text.tokenizer import load_tokenizer
 
@@ -135,6 +136,8 @@ def open_model_folder(name: str, kind: str = "model") -> ModelFolder:
 
 
 def _local_folder(name: str) -> str:
+    if is_hub(name):
+        return _from_hub(name.removeprefix(HUB))
     if not files.is_local(name):
         return _from_bucket(name)
     if os.path.isdir(name):
@@ -169,14 +172,17 @@ NOT_READ = ["*.h5", "*.msgpack", "*.onnx", "*.gguf", "*.ot", "*.tflite", *(f"*{e
 
 
 def _from_hub(name: str) -> str:
+    """The folder of a hub name, `user/name` or `user/name@revision`, in the hub's own cache."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    repo, _, revision = name.partition("@")
     try:
-        return snapshot_download(name, ignore_patterns=NOT_READ)
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        return snapshot_download(repo, revision=revision or None, ignore_patterns=NOT_READ)
+    except Exception as error:
+        if (why := reason(error)) is None and not isinstance(error, OSError):
+            raise
         raise UserError(
-            f"{name}: neither a model's folder nor a hub name that can be reached ({first_line(error)})"
+            f"{name}: neither a model's folder nor a hub name that can be reached ({why or first_line(error)})"
         ) from None
 
 

@@ -6,7 +6,9 @@ from typing import Any
 import yaml
 
 from pipeline.pairs.formats import LABELLED
+from pipeline.runtime.markdown import inline, table
 
+COLUMNS = ("split", "rows", "corpus", "generator", "sampling", "contexts, tokens", "windows, tokens", "store")
 SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"))
 
 
@@ -16,7 +18,7 @@ def card(name: str, form: str, readers: str, ending: str, licence: str, splits: 
     head = {
         "license": licence,
         "task_categories": ["text-classification" if form == LABELLED else "text-generation"],
-        "size_categories": [next((size for most, size in SIZES if rows < most), "n>10M")],
+        "size_categories": [size_of(rows)],
         "tags": ["residual-ebm", "negatives", "machine-generated-text"],
         "configs": [
             {
@@ -31,7 +33,7 @@ def card(name: str, form: str, readers: str, ending: str, licence: str, splits: 
         yaml.safe_dump(head, sort_keys=False, allow_unicode=True).strip(),
         "---",
         "",
-        f"# {name}",
+        f"# {inline(name)}",
         "",
         "Real text, and what a language model wrote in its place: the same beginning, continued by people and by the "
         f"model. In the form that {readers} read, with the columns {', '.join(f'`{column}`' for column in columns)}.",
@@ -45,15 +47,8 @@ def card(name: str, form: str, readers: str, ending: str, licence: str, splits: 
         "",
         "## Where it comes from",
         "",
-        "| split | rows | corpus | generator | sampling | contexts, tokens | windows, tokens | store |",
-        "|---|---|---|---|---|---|---|---|",
+        *table(COLUMNS, [cells_of(split, facts) for split, facts in splits.items()]),
     ]
-    for split, facts in splits.items():
-        cells = [
-            *(split, f"{facts['rows']:,}", facts["corpus"], facts["generator"], facts["sampling"], facts["contexts"]),
-            *(facts["window"], f"`{facts['digest'][:16]}`"),
-        ]
-        lines.append(f"| {' | '.join(in_a_cell(cell) for cell in cells)} |")
     lines += [
         "",
         "Completions are as long as the real ones, in tokens, so they end in the middle of a sentence. The generated "
@@ -64,5 +59,11 @@ def card(name: str, form: str, readers: str, ending: str, licence: str, splits: 
     return "\n".join(lines)
 
 
-def in_a_cell(value: Any) -> str:
-    return str("unknown" if value is None else value).replace("|", "\\|").replace("\n", " ")
+def size_of(rows: int) -> str:
+    """The hub's word for so many rows."""
+    return next((size for most, size in SIZES if rows < most), "n>10M")
+
+
+def cells_of(split: str, facts: Mapping[str, Any]) -> list[Any]:
+    known = [facts[name] for name in ("corpus", "generator", "sampling", "contexts", "window")]
+    return [split, f"{facts['rows']:,}", *known, facts["digest"][:16]]

@@ -15,6 +15,7 @@ import pyarrow as pa
 from fsspec.utils import glob_translate
 from pyarrow import fs
 
+from pipeline.runtime import hub
 from pipeline.runtime.errors import UserError
 
 WILDCARDS = re.compile(r"[*?\[]")
@@ -30,6 +31,8 @@ def resolve(url: str) -> tuple[fs.FileSystem, str]:
     """The filesystem of a path or URL, and the path on it."""
     if "://" not in url:
         return fs.LocalFileSystem(), os.path.abspath(url)
+    if hub.is_hub(url):
+        return hub.filesystem(url)
     try:
         return cast(tuple[fs.FileSystem, str], fs.FileSystem.from_uri(url))
     except pa.ArrowInvalid:  # not one of pyarrow's own: fsspec knows many more

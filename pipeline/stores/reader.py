@@ -17,6 +17,7 @@ import schemas
 from pipeline.runtime import files
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.html import html_table
+from pipeline.runtime.hub import is_hub
 from pipeline.stores.manifest import Manifest, read_manifest
 from pipeline.stores.shards import Shard, footer_of
 
@@ -218,6 +219,8 @@ class _OpenShard:
 
 
 def mending(store: str) -> str:
+    if is_hub(store):
+        return "it changed while it was read, or was damaged there: run the same command again, or have it sent again"
     return f"run pipeline/verify_store.py {store} --repair"
 
 
