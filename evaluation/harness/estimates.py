@@ -102,5 +102,5 @@ def _bounded(
             lower=score - float(bounds.upper),
             upper=score - float(bounds.lower),
             effective_samples=float(bounds.effective_samples),
-            is_greedy=written is not None and score >= rivals.max(initial=-np.inf),
+            is_greedy=written is not None and bool(score >= rivals.max(initial=-np.inf)),
         )

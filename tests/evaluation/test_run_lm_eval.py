@@ -84,34 +84,38 @@ def test_the_harness_tasks_are_run_by_both_models_side_by_side(world, tasks, tmp
     )
 
 
-def test_equal_commands_give_equal_results_and_one_that_was_ended_goes_on(world, tasks, tmp_path, monkeypatch):
-    """The second run has all that the first one did before it was ended, here in its last task."""
+@pytest.mark.parametrize(("joint", "left"), [(False, 13), (True, 0)])
+def test_equal_commands_give_equal_results_and_one_that_was_ended_goes_on(
+    world, tasks, tmp_path, monkeypatch, joint, left
+):
+    """The second run has all that the first one did before it was ended, in the last task of either model."""
     from evaluation.harness import language_model
 
     run_lm_eval.main(arguments(world, tasks, tmp_path / "whole.json"))
-    real, made = language_model.answers, []
+    write, estimate, made = language_model.answers, language_model.estimates, []
 
-    def ended(*given):
-        for number, answer in enumerate(real(*given)):
-            if number == 2:
+    def ended(pair, *given):
+        for number, answer in enumerate(write(pair, *given)):
+            if number == 2 and joint == (pair.joint is not None):
                 raise KeyboardInterrupt
             yield answer
+
+    def seen(pair, new, *given):
+        made.extend(new)
+        return estimate(pair, new, *given)
 
     monkeypatch.setattr(language_model, "answers", ended)
     with pytest.raises(KeyboardInterrupt):
         run_lm_eval.main(arguments(world, tasks, tmp_path / "ended.json"))
     assert (tmp_path / "ended.json.part").is_file()
-    monkeypatch.setattr(language_model, "answers", real)
-    likelihoods = language_model.estimates
-    monkeypatch.setattr(
-        language_model, "estimates", lambda pair, new, *given: made.extend(new) or likelihoods(pair, new, *given)
-    )
+    monkeypatch.setattr(language_model, "answers", write)
+    monkeypatch.setattr(language_model, "estimates", seen)
     run_lm_eval.main(arguments(world, tasks, tmp_path / "ended.json"))
+    assert len(made) == left
     whole, again = (json.loads((tmp_path / name).read_text())["models"] for name in ("whole.json", "ended.json"))
     for name in whole:
         assert again[name]["results"] == whole[name]["results"]
         assert again[name]["config"]["residual_ebm"] == whole[name]["config"]["residual_ebm"]
-    assert len(made) == 13  # the joint model's: the language model's had been kept
 
 
 def test_a_language_model_alone(world, tasks, tmp_path, capsys):
