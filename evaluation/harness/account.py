@@ -65,11 +65,11 @@ class Account:
                     f"than {self._least:g}, and the result leans on those: draw more"
                 )
         if self.cut_prompts:
-            yield f"{self.cut_prompts} prompts were too long for the window, and cut at the left"
+            yield f"prompts that were too long for the window, and cut at the left: {self.cut_prompts}"
         if self.shortened_answers:
-            yield f"{self.shortened_answers} answers were given less room than their tasks ask for"
+            yield f"answers that were given less room than their tasks ask for: {self.shortened_answers}"
         if said["cut_by_encoder"]:
-            yield f"{said['cut_by_encoder']} texts were too long for the encoder, which did not read their end"
+            yield f"texts whose end the encoder did not read, too long for it: {said['cut_by_encoder']}"
 
 
 def in_words(statement: Mapping[str, Any]) -> Iterator[str]:
@@ -78,7 +78,7 @@ def in_words(statement: Mapping[str, Any]) -> Iterator[str]:
         facts = statement.get(name, {})
         if "contexts" not in facts:
             continue
-        line = f"{name}: {facts['contexts']:,} contexts, of {statement['samples']} samples each"
+        line = f"{name}: {facts['contexts']:,} contexts, of {statement['samples']} samples each,"
         median, least = facts["effective_samples_median"], facts["effective_samples_least"]
         line += f" {median:.1f} effective (median), {least:.1f} at least"
         if "gap_mean" in facts:

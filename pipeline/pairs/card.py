@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.pairs.formats import LABELLED
+from pipeline.pairs.formats import WITH_LABEL
 
 SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"))
 
@@ -15,7 +15,7 @@ def card(name: str, form: str, readers: str, ending: str, licence: str, splits: 
     rows = sum(facts["rows"] for facts in splits.values())
     head = {
         "license": licence,
-        "task_categories": ["text-classification" if form == LABELLED else "text-generation"],
+        "task_categories": ["text-classification" if form in WITH_LABEL else "text-generation"],
         "size_categories": [next((size for most, size in SIZES if rows < most), "n>10M")],
         "tags": ["residual-ebm", "negatives", "machine-generated-text"],
         "configs": [
@@ -35,7 +35,7 @@ def card(name: str, form: str, readers: str, ending: str, licence: str, splits: 
         "",
         "Real text, and what a language model wrote in its place: the same beginning, continued by people and by the "
         f"model. In the form that {readers} read, with the columns {', '.join(f'`{column}`' for column in columns)}.",
-        *(["", "The label is 1 for real text and 0 for generated text."] if form == LABELLED else []),
+        *(["", "The label is 1 for real text and 0 for generated text."] if form in WITH_LABEL else []),
         "",
         "```python",
         "from datasets import load_dataset",

@@ -80,7 +80,7 @@ def test_the_harness_tasks_are_run_by_both_models_side_by_side(world, tasks, tmp
         ["letters_writing", "exact_match"],
     ]
     assert (
-        f"  likelihoods: 9 contexts, of 40 samples each {facts['likelihoods']['effective_samples_median']:.1f}" in said
+        f"  likelihoods: 9 contexts, of 40 samples each, {facts['likelihoods']['effective_samples_median']:.1f}" in said
     )
 
 
