@@ -2,11 +2,12 @@
 
   python pipeline/export_pairs.py stores/negatives --format preference --output pairs
 
-  preference   prompt, chosen, rejected             TRL; with --conversational as messages, for chat models
-  triplet      anchor, positive, negative           sentence-transformers
-  n-tuple      anchor, positive, negative_1, …      the same, a row for all negatives of a window
-  list         query, docs, labels                  the same, listwise
-  labelled     text, label                          classifiers: whole texts, 1 is real, 0 generated
+  preference      prompt, chosen, rejected           TRL; with --conversational as messages, for chat models
+  triplet         anchor, positive, negative         sentence-transformers
+  n-tuple         anchor, positive, negative_1, …    the same, a row for all negatives of a window
+  list            query, docs, labels                the same, listwise
+  labelled-pair   anchor, text, label                the same, a completion a row: 1 is real, 0 generated
+  labelled        text, label                        classifiers: whole texts
 
 The output is a folder: data/SPLIT-00000-of-00004.parquet, a file for every shard of the store, and README.md, the page
 that the hub shows, made from the store's manifest. Export stores of other splits into the same folder, and it has all
@@ -28,7 +29,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.pairs.card import card
-from pipeline.pairs.formats import CONVERSATIONAL, FORMATS, LABELLED, LABELS, N_TUPLE, PREFERENCE, PairFormat, table_of
+from pipeline.pairs.formats import (
+    CONVERSATIONAL,
+    FORMATS,
+    LABELS,
+    N_TUPLE,
+    PREFERENCE,
+    WITH_LABEL,
+    PairFormat,
+    table_of,
+)
 from pipeline.pairs.hub_folder import HubFolder, shown_name
 from pipeline.pairs.texts import texts_of
 from pipeline.runtime import files
@@ -182,10 +192,12 @@ def encoded(pairs: pa.Table, settings: ExportPairsSettings) -> bytes | pa.Buffer
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in pairs.to_pylist()).encode(
             "utf-8", "replace"
         )
-    if settings.format == LABELLED:
+    if settings.format in WITH_LABEL:
         features = {
-            "text": {"dtype": "string", "_type": "Value"},
-            "label": {"names": list(LABELS), "_type": "ClassLabel"},
+            name: {"names": list(LABELS), "_type": "ClassLabel"}
+            if name == "label"
+            else {"dtype": "string", "_type": "Value"}
+            for name in pairs.column_names
         }
         pairs = pairs.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
     import pyarrow.parquet as pq

@@ -36,10 +36,12 @@ STAGES = {
     "dataflow": "--runner DataflowRunner",
     "training": "training/train_lm.py, train_energy.py",
     "evaluation": "evaluation/*.py: scores, bounds, grids, samples, analyses, report",
+    "harness": "evaluation/run_lm_eval.py: tasks of lm-evaluation-harness",
     "human": "evaluation/human/*.py: the rating site and its votes",
     "study": "studies/run_study.py, make demo",
     "dev": "make test, make lint",
 }
+NOT_LOCKED = {"harness"}  # make install leaves it to who wants it
 ONE_OF = ({"mining-cpu", "mining-gpu"},)
 PROGRAMS = {
     "g++": "vLLM's sampler and DeepSpeed's operators are compiled with it; without one both do without, slower",
@@ -142,7 +144,7 @@ def stage_lines() -> Iterator[Line]:
             yield Line(GOOD, extra, use)
         elif not any(lacking[other] == [] for other in others):
             names = ", ".join(lacking[extra][:4]) + (", …" if len(lacking[extra]) > 4 else "")
-            way_out = f"make install, or pip install '{PACKAGE}[{extra}]'"
+            way_out = ("" if extra in NOT_LOCKED else "make install, or ") + f"pip install '{PACKAGE}[{extra}]'"
             yield Line(NOTE, extra, f"{use}: not installed ({names}): {way_out}")
 
 

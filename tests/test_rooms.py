@@ -26,6 +26,7 @@ ORDER = [
     ["training.steps"],
     ["evaluation.results"],
     ["evaluation.joint"],
+    ["evaluation.harness"],
     ["evaluation.score", "evaluation.sample_joint", "evaluation.perplexity_bounds"],
     ["evaluation.detection"],
     ["evaluation.accuracy_grid", "evaluation.detect"],

@@ -20,6 +20,7 @@ HEAVY = {
     "huggingface_hub",
     "jinja2",
     "krippendorff",
+    "lm_eval",
     "matplotlib",
     "pandas",
     "scipy",

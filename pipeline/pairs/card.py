@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.pairs.formats import LABELLED
+from pipeline.pairs.formats import WITH_LABEL
 from pipeline.runtime.markdown import inline, table
 
 COLUMNS = ("split", "rows", "corpus", "generator", "sampling", "contexts, tokens", "windows, tokens", "store")
@@ -17,7 +17,7 @@ def card(name: str, form: str, readers: str, ending: str, licence: str, splits: 
     rows = sum(facts["rows"] for facts in splits.values())
     head = {
         "license": licence,
-        "task_categories": ["text-classification" if form == LABELLED else "text-generation"],
+        "task_categories": ["text-classification" if form in WITH_LABEL else "text-generation"],
         "size_categories": [size_of(rows)],
         "tags": ["residual-ebm", "negatives", "machine-generated-text"],
         "configs": [
@@ -37,7 +37,7 @@ def card(name: str, form: str, readers: str, ending: str, licence: str, splits: 
         "",
         "Real text, and what a language model wrote in its place: the same beginning, continued by people and by the "
         f"model. In the form that {readers} read, with the columns {', '.join(f'`{column}`' for column in columns)}.",
-        *(["", "The label is 1 for real text and 0 for generated text."] if form == LABELLED else []),
+        *(["", "The label is 1 for real text and 0 for generated text."] if form in WITH_LABEL else []),
         "",
         "```python",
         "from datasets import load_dataset",

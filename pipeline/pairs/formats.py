@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from pipeline.pairs.texts import RowTexts
 
-PREFERENCE, TRIPLET, N_TUPLE, LIST, LABELLED = "preference", "triplet", "n-tuple", "list", "labelled"
+PREFERENCE, TRIPLET, N_TUPLE, LIST = "preference", "triplet", "n-tuple", "list"
+LABELLED, LABELLED_PAIR = WITH_LABEL = ("labelled", "labelled-pair")
 LABELS = ("generated", "real")  # 0 and 1: higher is realer, as the logits of energy models are
 TEXT = pa.string()
 MESSAGES = pa.list_(pa.struct([("role", TEXT), ("content", TEXT)]))
@@ -46,6 +47,11 @@ def labelled(texts: RowTexts) -> Iterable[Row]:
     return [*([[real, 1]] if texts.is_first else []), *([text, 0] for text in generated)]
 
 
+def labelled_pair(texts: RowTexts) -> Iterable[Row]:
+    real = [[texts.prompt, texts.real, 1]] if texts.is_first else []
+    return [*real, *([texts.prompt, text, 0] for text in texts.generated)]
+
+
 def numbered(negatives: int) -> dict[str, pa.DataType]:
     names = [f"negative_{number}" for number in range(1, negatives + 1)] if negatives > 1 else ["negative"]
     return dict.fromkeys(["anchor", "positive", *names], TEXT)
@@ -69,6 +75,11 @@ FORMATS = {
         listed,
     ),
     LABELLED: PairFormat("classifiers", same(text=TEXT, label=pa.int64()), labelled),
+    LABELLED_PAIR: PairFormat(
+        "sentence-transformers' losses of labelled pairs",
+        same(anchor=TEXT, text=TEXT, label=pa.int64()),
+        labelled_pair,
+    ),
 }
 CONVERSATIONAL = PairFormat(
     "TRL's trainers, for chat models", same(prompt=MESSAGES, chosen=MESSAGES, rejected=MESSAGES), conversation
