@@ -8,7 +8,7 @@ from evaluation.hub.metrics import Measured, results_of
 from evaluation.hub.origins import stores_of
 from evaluation.hub.page import Fact, flat, footer, made, measured, page, used
 from evaluation.hub.subjects import ModelSubject
-from pipeline.models.language_model import OWN, LanguageModelFolder
+from pipeline.models.language_model import LanguageModelFolder
 from pipeline.runtime.markdown import table
 from schemas.division import LEFT_TO_RIGHT, RIGHT_TO_LEFT
 
@@ -46,6 +46,12 @@ from evaluation import Detector
 
 for found in Detector("{repo}").score(["Call me Ishmael.", "The the the the"]):
     print(found.score)  # above 0: real
+"""
+CLASSIFIER_CODE = """
+from transformers import pipeline
+
+classify = pipeline("text-classification", model="{repo}")
+print(classify(["Call me Ishmael.", "The the the the"]))  # the probability of being real: sigmoid(-E)
 """
 PLAIN_CODE = """
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -113,7 +119,7 @@ def library_of(subject: ModelSubject) -> str:
     """transformers, where its own classes open the folder and read it as it is meant."""
     import transformers
 
-    known = hasattr(transformers, architecture_of(subject)) and not str(subject.model.config.model_type).startswith(OWN)
+    known = hasattr(transformers, architecture_of(subject))
     return "transformers" if known and direction_of(subject) == LEFT_TO_RIGHT else "residual-ebm"
 
 
@@ -162,6 +168,8 @@ def training_stores(subject: ModelSubject) -> list[str]:
 
 
 def usage(subject: ModelSubject, repo: str) -> list[str]:
+    if task_of(subject) == CLASSIFIES:
+        return used(CLASSIFIER_CODE.format(repo=repo))
     if subject.is_energy:
         return used(ENERGY_CODE.format(repo=repo), WITH_PROJECT)
     if library_of(subject) != "transformers":

@@ -25,6 +25,8 @@ from pipeline.text.tokenizer import load_tokenizer
 from tests.helpers.commands import ROOT, words
 from tests.helpers.hub import TOKEN, hub_here, talking_to
 from tests.helpers.mining import save_generator
+from tests.helpers.pretrained import untrained
+from training.energy.classifier import save_classifier
 from training.energy.folder import open_energy_model
 from training.energy.model import EnergyModel
 from training.energy.presets import PRESETS
@@ -304,3 +306,19 @@ def test_the_command_takes_the_endpoint_and_the_token_from_the_environment(hub, 
     )
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
     assert ended.stderr.startswith("error: user/energies: no token of the hub is known")
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_a_classifier_is_for_people_who_have_transformers_alone(hub, folders, tmp_path, kind, capsys):
+    encoder = load_tokenizer(folders.windows)
+    network, first, _ = untrained(kind, encoder, tmp_path)
+    save_classifier(network, str(tmp_path / "model"), network.state_dict(), {"preset": kind}, encoder, first.own)
+    write_digests(str(tmp_path / "model"))
+    push_to_hub.main([str(tmp_path / "model"), "--repo", "user/detector"])
+    page = hub.of("user/detector", "model").files["README.md"].decode()
+    assert head_of(page)["pipeline_tag"] == "text-classification"
+    assert head_of(page)["library_name"] == "transformers"
+    capsys.readouterr()
+    exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], {})
+    assert "'label': 'REAL'" in capsys.readouterr().out
+    assert open_energy_model("user/detector").tokenizer_digest == encoder.digest

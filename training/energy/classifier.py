@@ -111,7 +111,7 @@ def energy_config(config: PretrainedConfig, name: str) -> EnergyConfig:
     found = EnergyConfig(CLASSIFIER, facts["vocabulary_size"], network, **options)
     found.provenance = getattr(config, "provenance", {})
     found.eos_token = facts.get("eos_token")
-    found.dtype = config.dtype
+    found.dtype, found.architectures = config.dtype, config.architectures
     return found
 
 
