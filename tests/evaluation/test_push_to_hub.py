@@ -17,6 +17,7 @@ from huggingface_hub import ModelCard
 
 from evaluation import push_to_hub, score
 from pipeline import export_pairs, make_windows, mine_negatives, verify_store
+from pipeline.models.conv_lm import ConvConfig, ConvLM
 from pipeline.models.file_digests import write_digests
 from pipeline.models.model_folder import open_model_folder
 from pipeline.runtime.errors import UserError
@@ -31,6 +32,7 @@ from training.energy.folder import open_energy_model
 from training.energy.model import EnergyModel
 from training.energy.presets import PRESETS
 
+SMALL = {"embedding_size": 8, "hidden_size": 8, "layers": 1}  # of a network of convolutions
 PROVENANCE = {"preset": "transf-nano", "corpus": "words", "seed": 7, "step": 100, "init": None, "perplexity": 4.25}
 
 
@@ -293,6 +295,21 @@ def test_a_model_that_reads_backwards_is_used_as_it_is_meant(hub, folders, capsy
     capsys.readouterr()
     exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], {})
     assert capsys.readouterr().out
+
+
+def test_a_model_of_our_own_kind_comes_back_whole_and_runs_nothing_that_came_with_it(hub, folders, capsys):
+    encoder, folder = load_tokenizer(folders.windows), folders.folder / "conv"
+    ConvLM(ConvConfig(vocab_size=encoder.vocabulary_size, **SMALL)).save_pretrained(folder)
+    encoder.save(str(folder))
+    write_digests(str(folder))
+    page = hub.of(folders.push("conv")).files["README.md"].decode()
+    assert head_of(page)["library_name"] == "residual-ebm"
+    (program,) = (name for name in hub.of("user/conv").files if name.endswith(".py"))  # for users of plain transformers
+    assert program in json.loads(hub.of("user/conv").files["digests.json"])
+    capsys.readouterr()
+    exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], {})
+    assert capsys.readouterr().out
+    assert not [name for name in sys.modules if name.startswith("transformers_modules")]
 
 
 def test_the_command_takes_the_endpoint_and_the_token_from_the_environment(hub, folders):
