@@ -319,4 +319,6 @@ def talking_to(hub: Hub, folder: Path, token: str | None = TOKEN) -> Iterator[di
             patch.setattr(constants, name, value)
         if "datasets" in sys.modules:  # takes seconds to import, and most of these tests need none
             patch.setattr(sys.modules["datasets"].config, "HF_ENDPOINT", hub.address)
+        if "transformers.utils.hub" in sys.modules:  # it remembers the hub that it asked first
+            patch.setattr(sys.modules["transformers.utils.hub"], "_hf_api", None)
         yield environment
