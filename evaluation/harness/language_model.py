@@ -61,7 +61,8 @@ class ResidualEnergyModel(TemplateLM):
             raise UserError(f"bound={bound}: one of {', '.join(BOUNDS)}")
         self.pair = generator if isinstance(generator, Pair) else open_pair(generator, energy, engine, window)
         own = getattr(self.pair.generator.engine, "device", None)
-        if device is not None and own is not None and device.partition(":")[0] != own:
+        # The harness itself says cuda:0 where nobody has said anything, and means what there is.
+        if device is not None and own is not None and device.partition(":")[0] not in (own, "cuda"):
             raise UserError(f"device={device}: the models are on {own}: leave it out, or see CUDA_VISIBLE_DEVICES")
         if samples < 2 and self.pair.joint is not None:
             raise UserError(f"samples={samples}: at least 2 are needed to estimate log Z")
