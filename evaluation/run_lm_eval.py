@@ -103,7 +103,7 @@ def run_lm_eval(settings: HarnessSettings) -> dict[str, Any]:
         raise
     written = {"settings": settings.to_json(), "models": results}
     files.put(settings.output, json.dumps(written, indent=1, default=handle_non_serializable).encode())
-    files.remove(*os.path.split(kept.url))
+    files.remove(kept.url)
     return written
 
 

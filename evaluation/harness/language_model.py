@@ -54,12 +54,16 @@ class ResidualEnergyModel(TemplateLM):
         kept: ResultCache | None = None,
         batch_size: int | str | None = None,  # the engine knows what fits
         max_batch_size: int | None = None,
-        device: str | None = None,  # that of the engine, see CUDA_VISIBLE_DEVICES
+        device: str | None = None,  # the engine's, or none
     ):
         super().__init__()
         if bound not in BOUNDS:
             raise UserError(f"bound={bound}: one of {', '.join(BOUNDS)}")
         self.pair = generator if isinstance(generator, Pair) else open_pair(generator, energy, engine, window)
+        own = getattr(self.pair.generator.engine, "device", None)
+        # The harness itself says cuda:0 where nobody has said anything, and means what there is.
+        if device is not None and own is not None and device.partition(":")[0] not in (own, "cuda"):
+            raise UserError(f"device={device}: the models are on {own}: leave it out, or see CUDA_VISIBLE_DEVICES")
         if samples < 2 and self.pair.joint is not None:
             raise UserError(f"samples={samples}: at least 2 are needed to estimate log Z")
         self.samples, self.seed, self.bound, self.always_start = samples, seed, bound, add_bos_token

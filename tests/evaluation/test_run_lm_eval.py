@@ -118,9 +118,11 @@ def test_equal_commands_give_equal_results_and_one_that_was_ended_goes_on(
         assert again[name]["config"]["residual_ebm"] == whole[name]["config"]["residual_ebm"]
 
 
-def test_a_language_model_alone(world, tasks, tmp_path, capsys):
+def test_a_language_model_alone(world, tasks, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where a file without a folder goes
     flags = f"--generator {world.folder}/lm0 --tasks letters_choice --include_path {tasks} --limit 2"
-    run_lm_eval.main([*flags.split(), "--output", str(tmp_path / "out.json")])
+    run_lm_eval.main([*flags.split(), "--output", "out.json"])
+    assert sorted(path.name for path in tmp_path.glob("out*")) == ["out.json"]
     models = json.loads((tmp_path / "out.json").read_text())["models"]
     assert list(models) == ["base"]
     assert models["base"]["config"]["residual_ebm"]["likelihoods"]["tokens"] == 12

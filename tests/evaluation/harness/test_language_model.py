@@ -206,6 +206,8 @@ def test_models_that_do_not_fit_are_refused(world, tmp_path):
         opened(world, window=8)
     with pytest.raises(UserError, match="samples=1: at least 2"):
         opened(world, samples=1)
+    with pytest.raises(UserError, match="device=tpu: the models are on c"):
+        opened(world, device="tpu")
     with pytest.raises(UserError, match="bound=middle: one of lower, upper"):
         opened(world, bound="middle")
 
