@@ -97,7 +97,7 @@ def export_pairs(settings: ExportPairsSettings) -> dict[str, Any]:
     if not is_hub(settings.output):
         return export_here(settings, store, split, settings.output)
     with HubFolder.of(settings.output, [settings.to_json(), store.manifest.digest]) as hub:
-        hub.fetch(FACTS, split)
+        hub.fetch(FACTS, DATA, split)
         facts = export_here(replace(settings, output=hub.folder, private=False), store, split, settings.output)
         return facts | {"commit": hub.send(split, (DATA, FACTS), settings.private)}
 

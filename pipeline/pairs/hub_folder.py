@@ -50,8 +50,10 @@ class HubFolder:
         with writing(folder):
             yield cls(url, folder)
 
-    def fetch(self, notes: str, own: str) -> None:
-        """What the repository says of its other splits, and of this one if nothing is said of it here yet."""
+    def fetch(self, notes: str, data: str, own: str) -> None:
+        """What the repository says of its other splits, and of this one if none of its files was made here yet."""
+        if not files.names_in(os.path.join(self.folder, data)):  # a run that was refused left what it had read
+            files.remove(self.folder)
         if not is_there(repo_of(self.url), DATA_SET):
             return
         for name in files.names_in(files.join(self.url, notes)):

@@ -21,6 +21,7 @@ from pipeline.models.conv_lm import ConvConfig, ConvLM
 from pipeline.models.file_digests import write_digests
 from pipeline.models.model_folder import open_model_folder
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.hub_upload import forget_listings
 from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import load_tokenizer
 from tests.helpers.commands import ROOT, words
@@ -259,6 +260,17 @@ def test_an_export_is_one_commit_beside_other_splits(hub, folders, tmp_path):
         [folders.negatives, "--output", output, "--format", "list", "--overwrite", "--file_format", "jsonl"]
     )
     assert {name.rpartition(".")[2] for name in there.files if name.startswith("data/test-")} == {"jsonl"}
+
+
+def test_a_refused_export_remembers_nothing_of_the_repository(hub, folders):
+    given = [folders.negatives, "--output", "hf://datasets/user/pairs"]
+    export_pairs.main([*given, "--format", "triplet"])
+    with pytest.raises(UserError, match="its split test was exported from another store or with other settings"):
+        export_pairs.main([*given, "--format", "list"])
+    del hub.repositories["dataset", "user/pairs"]
+    forget_listings()  # as a program does that is started again
+    export_pairs.main([*given, "--format", "list"])
+    assert "data/test-00000-of-00003.parquet" in hub.of("user/pairs", "dataset").files
 
 
 def test_an_export_that_was_cut_off_sends_the_rest(hub, folders):
