@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from evaluation.joint.scorers import Scorer, open_scorer, score_rows
-from pipeline.engines.choice import ENGINES, TORCH, VLLM, accelerator_setting
+from pipeline.engines.choice import ENGINES, TORCH, VLLM, accelerator_setting, default_engine
 from pipeline.engines.failures import end_if_broken, missing_accelerator
 from pipeline.mining.plan import is_elsewhere
 from pipeline.models.precision import PRECISIONS
@@ -40,6 +40,8 @@ from pipeline.stores.writer import StoreWriter
 from training.energy.folder import EnergyModelFolder, open_either
 
 SCRIPT = "evaluation/score.py"
+TWICE_AS_FAST = {"BertForSequenceClassification", "RobertaForSequenceClassification"}  # in vLLM, on CPUs
+WORTH_STARTING = 5_000  # windows: at 4 layers, d 256, they take as much longer in torch as vLLM takes to start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +52,10 @@ class ScoreSettings(PartSettings):
     store: str = setting(help="the negatives to be scored", metavar="STORE")
     output: str = setting(help="the store of energies, on any filesystem", metavar="DIR")
     batch_size: int | None = setting(None, help="windows at once (default: 64, on GPUs 512)", metavar="N", least=1)
-    engine: str = setting(
-        TORCH,
-        help="torch, or vllm, which takes the models of --preset encoder and decoder (default: torch)",
+    engine: str | None = setting(
+        None,
+        help="torch, or vllm, which takes the models of --preset encoder and decoder (default: the faster one, as far "
+        "as it was measured: vllm for many windows and BERT's like on a CPU, else torch)",
         choices=ENGINES,
     )
     precision: str | None = setting(
@@ -140,9 +143,23 @@ def writer_of(settings: ScoreSettings, beam: Sequence[str]) -> StoreWriter:
     result |= {name: store.manifest.settings.get(name) for name in ("corpus", "split", "window", "context_lengths")}
     if settings.precision is not None:
         result["precision"] = settings.precision
-    if settings.engine == VLLM:
+    if (settings.engine or faster_engine(settings, store, beam)) == VLLM:
         result["engine"] = VLLM  # whose last digits are others
     return StoreWriter(settings.output, Record.of(SCRIPT, settings, result, beam), kind="energies")
+
+
+def faster_engine(settings: ScoreSettings, store: Store, beam: Sequence[str]) -> str:
+    """vLLM where starting it pays (tests/benchmarks/README.md), and all of the work is done here, without a GPU."""
+    windows = store.manifest.rows * (1 + int(store.manifest.settings.get("negatives") or 1))
+    if beam or not settings.alone or settings.devices or windows < WORTH_STARTING:
+        return TORCH
+    import torch
+
+    if torch.cuda.is_available():
+        return TORCH
+    model = open_either(settings.energy)
+    known = set(model.config.architectures or []) & TWICE_AS_FAST
+    return VLLM if known and settings.precision is None and default_engine() == VLLM else TORCH
 
 
 @dataclass(frozen=True)
@@ -163,7 +180,8 @@ class ScoringJob:
             raise UserError(reason)
         window = int(self.negatives.manifest.settings["window"])
         settings = self.settings
-        return open_scorer(settings.energy, window, settings.batch_size, settings.precision, settings.engine)
+        engine = str(self.writer.record.settings.get("engine", TORCH))
+        return open_scorer(settings.energy, window, settings.batch_size, settings.precision, engine)
 
     @cached_property
     def there(self) -> dict[int, list[str]]:

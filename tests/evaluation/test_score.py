@@ -13,10 +13,11 @@ from evaluation.score import ScoreSettings
 from pipeline.models.model_folder import quiet
 from pipeline.runtime.errors import ResumableError, UserError, exit_with
 from pipeline.stores.reader import Store
-from pipeline.text.tokenizer import train_tokenizer
+from pipeline.text.tokenizer import load_tokenizer, train_tokenizer
 from pipeline.verify_store import verify
 from tests.evaluation.conftest import TINY
 from tests.helpers.commands import command, shard_bytes
+from tests.helpers.pretrained import untrained
 from tests.helpers.processes import storm, timed
 from tests.pipeline.test_dataflow import (
     ACCELERATOR,
@@ -30,6 +31,7 @@ from tests.pipeline.test_dataflow import (
 from tests.training.conftest import mined
 from tests.training.energy.test_inputs import by_hand
 from tests.training.energy.test_model import model_of
+from training.energy.classifier import save_classifier
 from training.energy.folder import open_energy_model
 
 
@@ -283,3 +285,38 @@ def test_a_full_disk_and_one_that_cannot_be_written_are_named_and_the_run_contin
     assert score_job.main([*given, "--output", str(tmp_path / "undisturbed")]) == 0
     assert shard_bytes(str(small_disk / "store")) == shard_bytes(str(tmp_path / "undisturbed"))
     assert verify(str(small_disk / "store")) == []
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory, negatives) -> str:
+    encoder, folder = load_tokenizer(negatives.valid.path), tmp_path_factory.mktemp("classifier")
+    network, first, _ = untrained("encoder", encoder, folder)
+    save_classifier(network, str(folder / "energy"), network.state_dict(), {"preset": "encoder"}, encoder, first.own)
+    return str(folder / "energy")
+
+
+def test_vllm_is_taken_where_starting_it_pays(classifier, negatives, monkeypatch, tmp_path):
+    given = {"energy": classifier, "store": negatives.valid.path, "output": str(tmp_path / "energies")}
+    assert score_job.faster_engine(ScoreSettings(**given), negatives.valid, []) == "torch"
+    monkeypatch.setattr(score_job, "WORTH_STARTING", len(negatives.valid))
+    monkeypatch.setattr(score_job, "default_engine", lambda: "vllm")
+    assert score_job.faster_engine(ScoreSettings(**given), negatives.valid, []) == "vllm"
+    for change in ({"precision": "fp32"}, {"part": "1/2"}):
+        assert score_job.faster_engine(ScoreSettings(**given | change), negatives.valid, []) == "torch"
+    assert score_job.faster_engine(ScoreSettings(**given), negatives.valid, ["--runner", "DirectRunner"]) == "torch"
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_both_engines_give_a_store_the_same_energies(classifier, negatives, generators, tmp_path):
+    found = []
+    for engine in ("torch", "vllm"):
+        flags = f"--energy {classifier} --store {negatives.valid.path} --output {tmp_path}/{engine} --engine {engine}"
+        assert score_job.main(flags.split()) == 0
+        assert verify(f"{tmp_path}/{engine}") == []
+        found.append(np.concatenate([batch["energy"].to_numpy() for batch in Store(f"{tmp_path}/{engine}").batches()]))
+    assert found[1] == pytest.approx(found[0], abs=1e-4)
+    assert np.std(found[0]) > 1e-3
+    flags = f"--energy {generators['left_to_right']} --store {negatives.valid.path} --output {tmp_path}/no"
+    with pytest.raises(UserError, match="is no sequence classifier"):
+        score_job.main([*flags.split(), "--engine", "vllm"])
