@@ -14,6 +14,9 @@ from pipeline.stores.reader import Store
 from pipeline.text.tokenizer import load_tokenizer
 from tests.helpers.commands import words
 from tests.helpers.mining import save_generator
+from tests.helpers.pretrained import untrained
+from training.energy.classifier import save_classifier
+from training.energy.folder import open_energy_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEMPLATE = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
@@ -125,3 +128,38 @@ def test_labelled_pairs_are_the_real_completion_once_and_each_generated_one(stor
         wanted += [] if number % 2 else [(row["anchor"], row["positive"], 1)]
         wanted.append((row["anchor"], row["negative"], 0))
     assert [(row["anchor"], row["text"], row["label"]) for row in pairs] == wanted
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_an_energy_models_folder_is_a_reward_of_trls(store, tmp_path, kind):
+    """GRPO's reward of what the policy writes is the score that we give the same text."""
+    trl = pytest.importorskip("trl", reason="pip install trl")
+    encoder, folder = load_tokenizer(str(store)), str(tmp_path / "energy")
+    network, first, _ = untrained(kind, encoder, tmp_path)
+    save_classifier(network, folder, network.state_dict(), {}, encoder, first.own)
+    policy = AutoTokenizer.from_pretrained(str(store.parent / "lm"))
+    policy.pad_token = policy.eos_token
+    args = trl.GRPOConfig(
+        output_dir=str(tmp_path / "out"), num_generations=4, max_completion_length=6, bf16=False, use_cpu=True,
+        max_steps=1, per_device_train_batch_size=4, report_to="none", save_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    trainer = trl.GRPOTrainer(
+        model=str(store.parent / "lm"),
+        reward_funcs=folder,
+        args=args,
+        train_dataset=datasets.Dataset.from_dict({"prompt": [words(4, 1), words(4, 2)]}),
+        processing_class=policy,
+    )
+    seen = []
+    trainer.reward_funcs[0].register_forward_hook(
+        lambda module, given, kept, output: seen.append((kept, output.logits[:, 0].tolist())), with_kwargs=True
+    )
+    trainer.train()
+    own = trainer.reward_processing_classes[0]
+    for kept, rewards in seen:
+        rows = zip(kept["input_ids"], kept["attention_mask"], strict=True)
+        ids = [row[mask.bool()] for row, mask in rows]
+        scores = [-open_energy_model(folder).load()(row[None]).item() for row in ids]
+        assert rewards == pytest.approx(scores, abs=1e-4)
+        assert all(own.decode(row, skip_special_tokens=True) for row in ids)
+    assert seen
