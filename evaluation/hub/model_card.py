@@ -51,7 +51,7 @@ CLASSIFIER_CODE = """
 from transformers import pipeline
 
 classify = pipeline("text-classification", model="{repo}")
-print(classify(["Call me Ishmael.", "The the the the"]))  # the probability of being real: sigmoid(-E)
+print(classify(["Call me Ishmael.", "The the the the"]))  # sigmoid(-E), of being real
 """
 PLAIN_CODE = """
 from transformers import AutoModelForCausalLM, AutoTokenizer
