@@ -14,8 +14,8 @@ from pipeline.stores.shards import SHARDS
 ABOUT = {
     "windows": "Windows of text: consecutive tokens of one corpus, as ids of the tokenizer beside them.",
     "negatives": "Windows of text, and what a language model wrote in place of the end of each (or of its beginning, "
-    "where `direction` says so): token ids, with the log-probabilities of the samples. What was generated claims things "
-    "that nobody has checked.",
+    "where `direction` says so): token ids, with the log-probabilities of the samples. Nobody has checked what "
+    "was generated.",
     "energies": "Energies, log-probabilities and nothing else: of windows of text (`sample` is -1) and of what a "
     "language model wrote in their place, one number each, low for what looks real.",
 }
