@@ -208,7 +208,7 @@ def describe_run(detector: Detector, baseline: Tfidf | None) -> dict[str, Any]:
         "energy": {
             "path": detector.folder.name,
             "digest": detector.folder.weights_digest,
-            "kind": detector.folder.config.kind,
+            "kind": detector.folder.family,
             "preset": detector.folder.provenance.get("preset"),
             "stores": detector.folder.provenance.get("stores"),
         },

@@ -218,7 +218,7 @@ def describe_energy(name: str, store: Store) -> dict[str, Any]:
     model.check_fits(window, tokenizer, store.path)
     model.check_weights()
     known = model.provenance
-    kind = model.config.kind if isinstance(model, EnergyModelFolder) else "likelihood"
+    kind = model.family if isinstance(model, EnergyModelFolder) else "likelihood"
     facts = {field: known.get(field) for field in ("preset", "seed", "objective", "stores", "corpus")}
     return {"path": name, "digest": model.weights_digest, "kind": kind} | facts
 

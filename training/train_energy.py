@@ -4,10 +4,10 @@
       --valid stores/books-valid-negatives --output models/books-energy
 
 Stores are those of pipeline/mine_negatives.py; several, separated by commas, are mixed in proportion. The output is a
-model's folder, which `training.energy.folder.open_energy_model` and `EnergyModel.from_pretrained` load; it becomes one
-when the training has ended, and the model with the best validation loss is kept. A killed run continues when the same
-command is given again, also on another number of ranks. `deepspeed --num_accelerators 2` starts two ranks;
-torchrun, Slurm's srun or a --hostfile those of several machines; `python training/train_energy.py` is one rank.
+model's folder, which `training.energy.folder.open_energy_model` opens; it becomes one when the training has ended, and
+the model with the best validation loss is kept. A killed run continues when the same command is given again, also on
+another number of ranks. `deepspeed --num_accelerators 2` starts two ranks; torchrun, Slurm's srun or a --hostfile those
+of several machines; `python training/train_energy.py` is one rank.
 """
 
 import sys

@@ -137,7 +137,7 @@ class Grid:
         if "energy" in row:
             name = self.chosen(row, "energy", column)
             folder = open_energy_model(name)
-            known = {"role": ENERGY, "kind": folder.config.kind, "preset": folder.provenance.get("preset")}
+            known = {"role": ENERGY, "kind": folder.family, "preset": folder.provenance.get("preset")}
             return GridModel(
                 known | {"digest": folder.weights_digest},
                 origin(folder.provenance.get("stores") or []),

@@ -25,7 +25,7 @@ from pipeline.models.model_folder import ModelFolder, quiet
 from pipeline.runtime.errors import UserError, first_line
 from pipeline.text.tokenizer import TextEncoder
 from training.energy.model import Classifier, EnergyConfig, EnergyModel, Head, head_of
-from training.energy.names import CLASSIFIER
+from training.energy.names import BIT, CLASSIFIER, UNIT
 from training.language.dropout import without_dropout
 
 FACTS = "residual_ebm"  # in config.json
@@ -110,7 +110,7 @@ def energy_config(config: PretrainedConfig, name: str) -> EnergyConfig:
     options = {field: facts.get(field) for field in ("start_id", "own_tokenizer", "separator")}
     found = EnergyConfig(CLASSIFIER, facts["vocabulary_size"], network, **options)
     found.provenance = getattr(config, "provenance", {})
-    found.eos_token = facts.get("eos_token")
+    found.eos_token, found.family = facts.get("eos_token"), facts.get("family", BIT)
     found.dtype, found.architectures = config.dtype, config.architectures
     return found
 
@@ -147,6 +147,7 @@ def save_classifier(
             "own_tokenizer": config.own_tokenizer,
             "separator": config.separator,
             "eos_token": encoder.eos_token,
+            "family": UNIT if model.network.is_decoder else BIT,
         },
     )
     with torch.device("meta"):

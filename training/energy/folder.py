@@ -35,6 +35,11 @@ class EnergyModelFolder(ModelFolder):
             return with_classifier(self.config, self.load_as(AutoModelForSequenceClassification, device, precision))
         return self.load_as(EnergyModel, device, precision)
 
+    @property
+    def family(self) -> str:
+        """Its kind by the paper's names: a classifier reads both ways, as a bit, or it does not, as a unit."""
+        return str(self.config.family) if self.config.kind == CLASSIFIER else self.config.kind
+
     @cached_property
     def encoder(self) -> TextEncoder:
         """The tokenizer of the windows that it was trained on."""

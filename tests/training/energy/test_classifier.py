@@ -122,6 +122,13 @@ def test_the_folder_says_what_it_is_and_can_be_trained_on(model, encoder):
         assert torch.allclose(again(ids), folder.load()(ids), atol=1e-6)
 
 
+def test_tables_know_which_of_the_papers_kinds_it_is(encoder, tmp_path):
+    for kind, family in {"encoder": "bit", "decoder": "unit"}.items():
+        network, first, _ = untrained(kind, encoder, tmp_path / kind)
+        save_classifier(network, str(tmp_path / kind / "energy"), network.state_dict(), {}, encoder, first.own)
+        assert open_energy_model(str(tmp_path / kind / "energy")).family == family
+
+
 def test_only_the_head_is_new(encoder, tmp_path):
     _, _, report = untrained("decoder", encoder, tmp_path / "decoder")
     assert report.new == ["score.weight"]
