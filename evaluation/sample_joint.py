@@ -126,6 +126,7 @@ def sample_joint(settings: JointSamplesSettings) -> pa.Table:
         prepare(folder, settings.overwrite)
         if not files.is_file(url):
             draw(settings, complete, contexts, encoder)
+        files.remove(settings.output, PARTS)  # also if it was a run before that wrote the file, and was killed then
     with files.open_random(url) as source:
         return pq.read_table(source)
 
@@ -214,7 +215,6 @@ def draw(settings: JointSamplesSettings, complete: Complete, contexts: list[Cont
             bar.update(len(some))
     table = pa.Table.from_pylist(rows, pa.schema([SAMPLES.field(name) for name in rows[0]]))
     write_parquet(files.join(settings.output, SAMPLES_FILE), table)
-    files.remove(settings.output, PARTS)
 
 
 def completing(settings: JointSamplesSettings, generator: Generator) -> Complete:

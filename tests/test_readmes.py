@@ -30,6 +30,8 @@ RUN = [
     ("training/README.md", 2),
     ("training/README.md", 3),
     ("training/README.md", 4),
+    ("training/README.md", 5),
+    ("training/README.md", 6),
     ("evaluation/README.md", 0),
     ("evaluation/README.md", 1),
     ("evaluation/README.md", 2),

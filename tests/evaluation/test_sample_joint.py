@@ -94,6 +94,14 @@ def test_a_killed_run_of_a_language_model_alone_continues(world, tmp_path):
     assert not (tmp_path / "killed/parts").exists()
 
 
+def test_a_run_that_was_killed_at_its_very_end_is_cleared_up_after(world, tmp_path):
+    assert sample_joint.main(alone(world, tmp_path / "samples")) == 0
+    (tmp_path / "samples/parts").mkdir()
+    (tmp_path / "samples/parts/00000000.json").write_text("[]")
+    assert sample_joint.main(alone(world, tmp_path / "samples")) == 0
+    assert not (tmp_path / "samples/parts").exists()
+
+
 def test_a_run_of_a_language_model_alone_takes_up_the_parts_that_are_there(world, tmp_path):
     sample_joint.main(alone(world, tmp_path / "whole", "--limit 20"))
     whole = pq.read_table(tmp_path / "whole/samples.parquet")

@@ -66,7 +66,8 @@ class EnergyModelFolder(ModelFolder):
             raise UserError(f"{path}: the tokenizer of {self.name} cannot be read ({error})") from None
 
     def reader(self) -> Reader:
-        return reader_for(self.config, self.encoder, self.own_tokenizer)
+        own = self.own_tokenizer
+        return PlainReader() if own is None else reader_for(self.config, self.encoder, own)
 
     def check_fits(self, window: int, tokenizer: dict[str, Any], of: str) -> None:
         """Refuses windows (of `window` tokens, with a manifest's `tokenizer`) that this model cannot read."""

@@ -21,7 +21,7 @@ def test_what_the_launcher_adds_is_no_setting(launcher):
     settings = read_run_settings(EnergySettings, [*launcher, *FLAGS], None)
     assert settings == EnergySettings(preset="linear", train=("a", "b"), valid=("c",), output="model", max_steps=5)
     assert read_run_settings(EnergySettings, settings.to_words(), None) == settings
-    with pytest.raises(UserError, match="unrecognized arguments: --global_rank=1"):
+    with pytest.raises(UserError, match="--global_rank: there is none"):
         read_run_settings(EnergySettings, [*FLAGS, "--global_rank=1"], None)
 
 
