@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from evaluation.joint.scorers import Scorer, open_scorer, score_rows
 from pipeline.engines.choice import ENGINES, TORCH, VLLM, accelerator_setting, default_engine
+from pipeline.engines.environment import prepare_environment
 from pipeline.engines.failures import end_if_broken, missing_accelerator
 from pipeline.mining.plan import is_elsewhere
 from pipeline.models.precision import PRECISIONS
@@ -81,6 +82,7 @@ def score(settings: ScoreSettings, beam: Sequence[str] = ()) -> Manifest | None:
 
     None if this was a part and others are at work still, or if a runner was only asked to do it, some time.
     """
+    prepare_environment()
     if settings.accelerator and not beam:
         raise UserError(f"--accelerator {settings.accelerator}: a fleet's: say which with --runner")
     if beam:
