@@ -17,7 +17,6 @@ from pipeline.runtime.errors import ResumableError
 
 OF_A_WORKER = "run_worker"  # Beam's name for the threads that each wait for a worker's process
 DEATH = signal.SIGUSR1
-PATIENCE = 5.0  # seconds after which a signal is sent again: what it raised may have been lost within Beam
 
 
 @contextmanager
@@ -27,15 +26,10 @@ def ending_together(end_workers: Callable[[], None]) -> Iterator[None]:
         yield
         return
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, DEATH)}
-    hook, ended = threading.excepthook, threading.Event()
-
-    def insist(number: int) -> None:
-        while not ended.wait(PATIENCE):
-            os.kill(os.getpid(), number)
+    hook = threading.excepthook
 
     def handle(number: int, frame: FrameType | None) -> None:
         end_workers()
-        threading.Thread(target=insist, args=[number], daemon=True).start()
         if number == DEATH:
             raise ResumableError("a worker process died, perhaps for want of memory")
         then = kept[signal.Signals(number)]
@@ -56,7 +50,6 @@ def ending_together(end_workers: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        ended.set()
         threading.excepthook = hook
         for number, handler in kept.items():
             if signal.getsignal(number) is handle:

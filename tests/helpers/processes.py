@@ -33,6 +33,11 @@ def start(command: list[str], cold: bool = False, **options: Any) -> Process:
     return subprocess.Popen(command, start_new_session=True, **options)
 
 
+def hears_interrupts() -> None:
+    """In a new process: what a shell starts in the background does not, and neither would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def kill_after(command: list[str], seconds: float) -> bool:
     """Starts a command and kills it and all its descendants after a while; False if it ended before."""
     process = start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

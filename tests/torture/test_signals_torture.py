@@ -18,7 +18,7 @@ import pytest
 
 from pipeline.stores.manifest import MANIFEST
 from tests.helpers.commands import command
-from tests.helpers.processes import group, kill_family, run_group
+from tests.helpers.processes import group, hears_interrupts, kill_family, run_group
 from tests.helpers.trainings import train_command
 from tests.helpers.world import World
 
@@ -69,7 +69,7 @@ def disturb(words: list[str], seconds: float, number: int, rng: random.Random, *
     """Starts a command and sends it a signal at some moment: it ends, with all that it has started."""
     sent = SIGNALS[number % len(SIGNALS)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(words, start_new_session=True, **quiet, **options)
+    process = subprocess.Popen(words, start_new_session=True, preexec_fn=hears_interrupts, **quiet, **options)
     try:
         process.wait(timeout=rng.uniform(0.05, 1.0) * seconds)
         return

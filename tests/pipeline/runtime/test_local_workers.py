@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.helpers.processes import hears_interrupts
+
 GRAPH = """
 import sys, time
 import apache_beam as beam
@@ -43,7 +45,9 @@ def test_a_run_and_its_workers_end_together(tmp_path, sent, code, said):
         (tmp_path / name).mkdir()
     environment = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
     command = [sys.executable, "-c", GRAPH, str(tmp_path / "started")]
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=hears_interrupts
+    )
     workers = wait_for_workers(process, tmp_path / "started")
     family = psutil.Process(process.pid).children(recursive=True)
     os.kill(workers[0] if sent == signal.SIGKILL else process.pid, sent)
