@@ -27,7 +27,6 @@ class ExportSettings(Settings):
 
     model: str = setting(help="an energy model of kind bit", metavar="MODEL", positional=True)
     output: str = setting(help="the folder of the classifier", metavar="DIR")
-    overwrite: bool = setting(False, help="replace a folder that is there")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,8 +40,8 @@ def export_classifier(settings: ExportSettings) -> dict[str, str]:
     from training.energy.electra import as_electra
 
     model = open_energy_model(settings.model)
-    if os.path.exists(settings.output) and not settings.overwrite:
-        raise UserError(f"{settings.output}: it is there already: choose another folder, or give --overwrite")
+    if os.path.lexists(settings.output):
+        raise UserError(f"{settings.output}: it is there already: choose another folder, or remove it")
     classifier, tokenizer = as_electra(model)
     parent = os.path.dirname(os.path.abspath(settings.output))
     os.makedirs(parent, exist_ok=True)
@@ -52,7 +51,6 @@ def export_classifier(settings: ExportSettings) -> dict[str, str]:
         tokenizer.save_pretrained(temporary)
         write_digests(temporary)
         os.chmod(temporary, 0o755)
-        shutil.rmtree(settings.output, ignore_errors=True)
         os.rename(temporary, settings.output)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

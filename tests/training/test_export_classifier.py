@@ -36,6 +36,7 @@ def test_the_exported_classifier_gives_every_text_the_same_energy(tokenizer, tmp
     assert type(network).__name__ == "ElectraForSequenceClassification"
     with pytest.raises(UserError, match="it is there already"):
         export_classifier.main([model, "--output", output])
+    assert AutoModelForSequenceClassification.from_pretrained(output).num_labels == 1
 
 
 def test_what_fits_no_class_is_refused_and_leaves_nothing(tokenizer, tmp_path):
